@@ -21,8 +21,8 @@ func Propose(all []*Series, brokerURL string) Proposal {
 	var agent, coordinator strings.Builder
 	agent.WriteString("# Delete the lines of the inputs that the model does not need.\n" +
 		"data:\n  source: mqtt\n  columns:\n")
-	coordinator.WriteString("# Delete the lines of the inputs that the model does not need, choose the target and the " +
-		"features, and\n# set the valid range of each input that has none.\ntask:\n  inputs:\n")
+	coordinator.WriteString("# Delete the lines of the inputs that the model does not need, choose the target and " +
+		"the features, and\n# set the valid range of each input that has none.\ntask:\n  inputs:\n")
 	used := map[string]bool{}
 	var changing []string // names of the inputs whose values change
 	var slowest time.Duration

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/fedmesh/fedmesh/data/sparkplug"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -46,7 +47,7 @@ var examples = map[string]example{
 		`"2026-03-01T12:00:00Z","Payload":{"T":{"Value":21.5},"P":{"Value":1,"Status":{"Code":2147483648}}}},` +
 		`{"DataSetWriterId":8,"Payload":{"T":22}}]}`, "T[writer=7]", "T=21.5@12:00:00", true},
 	FormatSparkplug: {"spBv1.0/plant/DDATA/edge/pump", string(encodeSparkplug(3, 1772366400000,
-		sparkplugMetric{name: "Inputs/A", dataType: 9, valueSlot: sparkplugFloat, number: 0x41ac0000})),
+		sparkplug.Metric{Name: "Inputs/A", DataType: 9, ValueField: sparkplug.FieldFloat, Bits: 0x41ac0000})),
 		"Inputs/A", "Inputs/A=21.5@12:00:00", false},
 }
 
@@ -58,45 +59,10 @@ func fromHex(text string) string {
 	return string(b)
 }
 
-// encodeSparkplug encodes a payload. A seq above 255 is omitted.
-func encodeSparkplug(seq, timestamp uint64, metrics ...sparkplugMetric) []byte {
-	field := func(b []byte, number protowire.Number, v uint64) []byte {
-		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), v)
-	}
-	p := field(nil, 1, timestamp)
-	for _, m := range metrics {
-		var b []byte
-		if m.name != "" {
-			b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), m.name)
-		}
-		if m.hasAlias {
-			b = field(b, 2, m.alias)
-		}
-		if m.timestamp > 0 {
-			b = field(b, 3, m.timestamp)
-		}
-		if m.dataType > 0 {
-			b = field(b, 4, m.dataType)
-		}
-		if m.isNull {
-			b = field(b, 7, 1)
-		}
-		switch m.valueSlot {
-		case sparkplugFloat:
-			b = protowire.AppendFixed32(protowire.AppendTag(b, m.valueSlot, protowire.Fixed32Type), uint32(m.number))
-		case sparkplugDouble:
-			b = protowire.AppendFixed64(protowire.AppendTag(b, m.valueSlot, protowire.Fixed64Type), m.number)
-		case sparkplugInt, sparkplugLong, sparkplugBoolean:
-			b = field(b, m.valueSlot, m.number)
-		case sparkplugString, sparkplugBytes:
-			b = protowire.AppendString(protowire.AppendTag(b, m.valueSlot, protowire.BytesType), m.text)
-		}
-		p = protowire.AppendBytes(protowire.AppendTag(p, 2, protowire.BytesType), b)
-	}
-	if seq <= 255 {
-		p = field(p, 3, seq)
-	}
-	return p
+// encodeSparkplug encodes a payload. It has no number if seq is above 255.
+func encodeSparkplug(seq, timestamp uint64, metrics ...sparkplug.Metric) []byte {
+	p := sparkplug.Payload{Timestamp: timestamp, Seq: seq, HasSeq: seq <= 255, Metrics: metrics}
+	return p.Encode()
 }
 
 // testOptions reads times in seconds since 1970 from the member time.
@@ -310,8 +276,8 @@ func TestFormatErrors(t *testing.T) {
 // TestReadings checks details of the formats.
 func TestReadings(t *testing.T) {
 	metric := func(dataType, number uint64, slot protowire.Number) string {
-		return string(encodeSparkplug(0, 0, sparkplugMetric{name: "m", dataType: dataType, valueSlot: slot,
-			number: number}))
+		return string(encodeSparkplug(0, 0, sparkplug.Metric{Name: "m", DataType: dataType, ValueField: slot,
+			Bits: number}))
 	}
 	const node = "spBv1.0/g/NDATA/n"
 	for _, tt := range []struct{ format, topic, payload, column, want string }{
@@ -342,21 +308,21 @@ func TestReadings(t *testing.T) {
 		{FormatOPCUA, "a", `{"T":{"Value":3,"Status":1073741824}}`, "T", "T=3"},
 		{FormatOPCUA, "a", `{"MessageType":"ua-metadata","MetaData":{"T":1}}`, "T", ""},
 		{FormatOPCUA, "a", `{"MessageType":"ua-keepalive","DataSetWriterId":1}`, "T", ""},
-		{FormatSparkplug, node, metric(1, 0xffffffff, sparkplugInt), "m", "m=-1"},
-		{FormatSparkplug, node, metric(2, 0xfffffffe, sparkplugInt), "m", "m=-2"},
-		{FormatSparkplug, node, metric(3, 0xfffffffd, sparkplugInt), "m", "m=-3"},
-		{FormatSparkplug, node, metric(4, math.MaxUint64, sparkplugLong), "m", "m=-1"},
-		{FormatSparkplug, node, metric(7, 0xffffffff, sparkplugLong), "m", "m=4294967295"},
-		{FormatSparkplug, node, metric(8, math.MaxUint64, sparkplugLong), "m", "m=18446744073709551615"},
-		{FormatSparkplug, node, metric(10, math.Float64bits(0.1), sparkplugDouble), "m", "m=0.1"},
-		{FormatSparkplug, node, metric(9, uint64(math.Float32bits(float32(math.NaN()))), sparkplugFloat), "m",
+		{FormatSparkplug, node, metric(1, 0xffffffff, sparkplug.FieldInt), "m", "m=-1"},
+		{FormatSparkplug, node, metric(2, 0xfffffffe, sparkplug.FieldInt), "m", "m=-2"},
+		{FormatSparkplug, node, metric(3, 0xfffffffd, sparkplug.FieldInt), "m", "m=-3"},
+		{FormatSparkplug, node, metric(4, math.MaxUint64, sparkplug.FieldLong), "m", "m=-1"},
+		{FormatSparkplug, node, metric(7, 0xffffffff, sparkplug.FieldLong), "m", "m=4294967295"},
+		{FormatSparkplug, node, metric(8, math.MaxUint64, sparkplug.FieldLong), "m", "m=18446744073709551615"},
+		{FormatSparkplug, node, metric(10, math.Float64bits(0.1), sparkplug.FieldDouble), "m", "m=0.1"},
+		{FormatSparkplug, node, metric(9, uint64(math.Float32bits(float32(math.NaN()))), sparkplug.FieldFloat), "m",
 			"m=null"},
-		{FormatSparkplug, node, metric(9, uint64(math.Float32bits(0.1)), sparkplugFloat), "m", "m=0.1"},
-		{FormatSparkplug, node, metric(17, 0, sparkplugBytes), "m", `m={"type":"Sparkplug data type 17"}`},
-		{FormatSparkplug, node, string(encodeSparkplug(0, 0, sparkplugMetric{name: "m", isNull: true,
-			valueSlot: sparkplugInt})),
+		{FormatSparkplug, node, metric(9, uint64(math.Float32bits(0.1)), sparkplug.FieldFloat), "m", "m=0.1"},
+		{FormatSparkplug, node, metric(17, 0, sparkplug.FieldBytes), "m", `m={"type":"Sparkplug data type 17"}`},
+		{FormatSparkplug, node, string(encodeSparkplug(0, 0, sparkplug.Metric{Name: "m", IsNull: true,
+			ValueField: sparkplug.FieldInt})),
 			"m", "m=null"},
-		{FormatSparkplug, "spBv1.0/g/NCMD/n", metric(1, 1, sparkplugInt), "m", ""},
+		{FormatSparkplug, "spBv1.0/g/NCMD/n", metric(1, 1, sparkplug.FieldInt), "m", ""},
 		{FormatSparkplug, "spBv1.0/STATE/host", `{"online":true}`, "m", ""},
 	} {
 		c, err := decode(t, tt.format, tt.topic, []byte(tt.payload))

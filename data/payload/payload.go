@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sparkplug"
 )
 
 // Message is a received message.
@@ -172,7 +173,7 @@ func HasTimePath(name string) bool { return name == FormatJSON || name == Format
 // DetectFormat returns the format of a topic whose format is not configured. column is the text after the topic.
 func DetectFormat(topicFilter, column string) string {
 	switch {
-	case strings.HasPrefix(topicFilter, sparkplugNamespace+"/"):
+	case strings.HasPrefix(topicFilter, sparkplug.Namespace+"/"):
 		return FormatSparkplug
 	case column == "":
 		return FormatPlain
@@ -372,8 +373,8 @@ func adviceOf(text []byte, configured string) string {
 		valid := false
 		switch name {
 		case FormatSparkplug:
-			p, err := decodeSparkplugPayload(text)
-			valid = err == nil && len(p.metrics) > 0
+			p, err := sparkplug.Decode(text)
+			valid = err == nil && len(p.Metrics) > 0
 		case FormatInflux:
 			c, err := influxDecoder{}.Decode(Message{Payload: text})
 			valid = err == nil && len(c.readings) > 0

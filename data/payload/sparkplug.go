@@ -2,13 +2,18 @@ package payload
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sparkplug"
 )
 
 // Topics of Sparkplug B are spBv1.0/GROUP/TYPE/NODE and spBv1.0/GROUP/TYPE/NODE/DEVICE. An edge node first publishes a
@@ -17,7 +22,6 @@ import (
 // messages of a node are numbered modulo 256. A death message (NDEATH, DDEATH) makes all values invalid.
 
 const (
-	sparkplugNamespace = "spBv1.0"
 	// sparkplugTypeLevel is the level of a topic that contains the type of the message.
 	sparkplugTypeLevel = 2
 	// maxSparkplugNodes is the maximum number of edge nodes of a subscription.
@@ -26,14 +30,11 @@ const (
 	maxSparkplugMetrics = 65_536
 	// maxSparkplugDevices is the maximum number of devices of a subscription.
 	maxSparkplugDevices = 16_384
-	// maxSparkplugName is the maximum length of a topic and of the name of a metric with an alias, in bytes.
+	// maxSparkplugName is the maximum length of a topic and of the name and the unit of a metric with an alias, in
+	// bytes.
 	maxSparkplugName = 1024
 	// minRebirthInterval is the minimum time between two birth requests to the same edge node.
 	minRebirthInterval = time.Minute
-	// rebirthMetric is the metric of a command that makes an edge node publish its births.
-	rebirthMetric = "Node Control/Rebirth"
-	// bdSeqMetric is the metric that connects the death message of a node with its birth.
-	bdSeqMetric = "bdSeq"
 )
 
 // sparkplugDecoder decodes Sparkplug B. It keeps the state of each edge node.
@@ -56,8 +57,8 @@ type sparkplugNode struct {
 
 // sparkplugMetricDefinition is the definition of a metric in a birth.
 type sparkplugMetricDefinition struct {
-	device, name string
-	dataType     uint64
+	device, name, unit string
+	dataType           uint64
 }
 
 // sparkplugTopic is a parsed topic.
@@ -70,10 +71,10 @@ func newSparkplugDecoder(o Options) *sparkplugDecoder {
 // sparkplugSubscription returns the filter for all messages of the edge nodes that a topic filter selects.
 func sparkplugSubscription(filter string) (string, error) {
 	levels := strings.Split(filter, "/")
-	if levels[0] == sparkplugNamespace && len(levels) <= 4 && levels[len(levels)-1] == "#" {
+	if levels[0] == sparkplug.Namespace && len(levels) <= 4 && levels[len(levels)-1] == "#" {
 		return filter, nil
 	}
-	if levels[0] != sparkplugNamespace || len(levels) != 4 && len(levels) != 5 {
+	if levels[0] != sparkplug.Namespace || len(levels) != 4 && len(levels) != 5 {
 		return "", fmt.Errorf("topic %s is not a Sparkplug topic; want spBv1.0/GROUP/+/NODE or "+
 			"spBv1.0/GROUP/+/NODE/DEVICE, in double quotes if a name contains spaces", data.QuoteForMessage(filter))
 	}
@@ -94,7 +95,7 @@ func sparkplugDeviceTopic(topic string) string {
 // parseSparkplugTopic parses the topic of a message.
 func parseSparkplugTopic(topic string) (t sparkplugTopic, err error) {
 	levels := strings.Split(topic, "/")
-	if levels[0] != sparkplugNamespace || len(levels) < 4 || len(levels) > 5 || len(topic) > maxSparkplugName {
+	if levels[0] != sparkplug.Namespace || len(levels) < 4 || len(levels) > 5 || len(topic) > maxSparkplugName {
 		return t, fmt.Errorf("topic %s is not a Sparkplug topic such as spBv1.0/GROUP/DDATA/NODE/DEVICE",
 			data.QuoteForMessage(topic))
 	}
@@ -107,7 +108,7 @@ func parseSparkplugTopic(topic string) (t sparkplugTopic, err error) {
 
 // deviceTopic returns the topic of the readings of a device, or of the node if device is empty.
 func (t sparkplugTopic) deviceTopic(device string) string {
-	topic := sparkplugNamespace + "/" + t.group + "/DATA/" + t.node
+	topic := sparkplug.Namespace + "/" + t.group + "/DATA/" + t.node
 	if device != "" {
 		topic += "/" + device
 	}
@@ -117,7 +118,7 @@ func (t sparkplugTopic) deviceTopic(device string) string {
 // Decode implements Decoder. Retained messages are ignored, because Sparkplug does not allow them. STATE messages and
 // commands contain no readings.
 func (d *sparkplugDecoder) Decode(m Message) (Content, error) {
-	if m.IsRetained || strings.HasPrefix(m.Topic, sparkplugNamespace+"/STATE/") {
+	if m.IsRetained || strings.HasPrefix(m.Topic, sparkplug.Namespace+"/STATE/") {
 		return Content{}, nil
 	}
 	t, err := parseSparkplugTopic(m.Topic)
@@ -130,7 +131,7 @@ func (d *sparkplugDecoder) Decode(m Message) (Content, error) {
 				"json for its topic in data.topics, and select the value with a path, such as " +
 				"metrics[name=Temperature].value")
 	}
-	p, err := decodeSparkplugPayload(m.Payload)
+	p, err := sparkplug.Decode(m.Payload)
 	if err != nil {
 		return Content{}, fmt.Errorf("the Sparkplug payload of %d bytes is invalid: %w", len(m.Payload), err)
 	}
@@ -155,7 +156,7 @@ func (d *sparkplugDecoder) Decode(m Message) (Content, error) {
 }
 
 // checkRoom returns an error if the limits do not permit the metrics or the device of a message.
-func (d *sparkplugDecoder) checkRoom(n *sparkplugNode, t sparkplugTopic, p sparkplugPayload) error {
+func (d *sparkplugDecoder) checkRoom(n *sparkplugNode, t sparkplugTopic, p sparkplug.Payload) error {
 	isBirth, isNewDevice := strings.HasSuffix(t.messageType, "BIRTH"), t.device != "" && !n.devices[t.device]
 	if !isBirth && !isNewDevice {
 		return nil
@@ -174,15 +175,17 @@ func (d *sparkplugDecoder) checkRoom(n *sparkplugNode, t sparkplugTopic, p spark
 	if !isBirth {
 		return nil
 	}
-	for _, m := range p.metrics {
-		if !m.hasAlias {
+	for _, m := range p.Metrics {
+		if !m.HasAlias {
 			continue
 		}
-		if _, known := n.metricByAlias[m.alias]; !known || replacesMetrics {
+		if _, known := n.metricByAlias[m.Alias]; !known || replacesMetrics {
 			metrics++
 		}
-		if len(m.name) > maxSparkplugName {
-			return fmt.Errorf("the name of a metric has %d bytes; want at most %d", len(m.name), maxSparkplugName)
+		if len(m.Name)+len(m.Unit) > maxSparkplugName {
+			return fmt.Errorf("the name and the unit of a metric have %d bytes; want at most %d",
+				len(m.Name)+len(m.Unit),
+				maxSparkplugName)
 		}
 	}
 	if metrics > maxSparkplugMetrics {
@@ -193,7 +196,7 @@ func (d *sparkplugDecoder) checkRoom(n *sparkplugNode, t sparkplugTopic, p spark
 }
 
 // handle updates the state of the node and returns the readings of a message.
-func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplugPayload) (Content, error) {
+func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplug.Payload) (Content, error) {
 	isOfDevice := strings.HasPrefix(t.messageType, "D")
 	if isOfDevice != (t.device != "") {
 		return Content{}, fmt.Errorf("a topic of type %s has the wrong number of levels",
@@ -203,11 +206,11 @@ func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplugPayload) (Content, e
 	case "NBIRTH":
 		*n = sparkplugNode{isBorn: true, metricByAlias: map[uint64]sparkplugMetricDefinition{},
 			devices: map[string]bool{}, requestedAt: n.requestedAt}
-		n.birthSession = p.birthSession()
-		n.lastSeq, n.hasSeq = p.seq, true
+		n.birthSession = p.BirthSession()
+		n.lastSeq, n.hasSeq = p.Seq, true
 		return n.define(t, p), nil
 	case "NDEATH":
-		if session := p.birthSession(); n.birthSession != "" && session != "" && session != n.birthSession {
+		if session := p.BirthSession(); n.birthSession != "" && session != "" && session != n.birthSession {
 			return Content{}, nil // the will of an earlier session
 		}
 		return n.die(t), nil
@@ -229,28 +232,28 @@ func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplugPayload) (Content, e
 }
 
 // checkSeq compares the number of a message with the previous one.
-func (n *sparkplugNode) checkSeq(p sparkplugPayload) {
+func (n *sparkplugNode) checkSeq(p sparkplug.Payload) {
 	const modulus = 256
 	switch want := (n.lastSeq + 1) % modulus; {
 	case !n.isBorn:
 		if n.problem == "" {
 			n.problem = "no birth message has been received"
 		}
-	case n.hasSeq && p.hasSeq && p.seq != want && p.seq != n.lastSeq:
-		n.problem = fmt.Sprintf("message %d was received after message %d: messages were lost", p.seq, n.lastSeq)
+	case n.hasSeq && p.HasSeq && p.Seq != want && p.Seq != n.lastSeq:
+		n.problem = fmt.Sprintf("message %d was received after message %d: messages were lost", p.Seq, n.lastSeq)
 	}
-	if p.hasSeq {
-		n.lastSeq, n.hasSeq = p.seq, true
+	if p.HasSeq {
+		n.lastSeq, n.hasSeq = p.Seq, true
 	}
 }
 
 // define stores the definitions of a birth and returns its readings.
-func (n *sparkplugNode) define(t sparkplugTopic, p sparkplugPayload) Content {
-	for _, m := range p.metrics {
-		if !m.hasAlias || m.name == "" {
+func (n *sparkplugNode) define(t sparkplugTopic, p sparkplug.Payload) Content {
+	for _, m := range p.Metrics {
+		if !m.HasAlias || m.Name == "" {
 			continue
 		}
-		n.metricByAlias[m.alias] = sparkplugMetricDefinition{t.device, m.name, m.dataType}
+		n.metricByAlias[m.Alias] = sparkplugMetricDefinition{t.device, m.Name, m.Unit, m.DataType}
 	}
 	if t.device == "" {
 		n.problem = ""
@@ -261,30 +264,33 @@ func (n *sparkplugNode) define(t sparkplugTopic, p sparkplugPayload) Content {
 }
 
 // read returns the readings of the metrics. A metric with an unknown alias makes the birth of the node required.
-func (n *sparkplugNode) read(t sparkplugTopic, p sparkplugPayload) (c Content) {
+func (n *sparkplugNode) read(t sparkplugTopic, p sparkplug.Payload) (c Content) {
 	topic := t.deviceTopic(t.device)
-	for _, m := range p.metrics {
-		if m.hasAlias {
-			of, found := n.metricByAlias[m.alias]
+	for _, m := range p.Metrics {
+		if m.HasAlias {
+			of, found := n.metricByAlias[m.Alias]
 			switch {
-			case m.name == "" && (!found || of.device != t.device):
-				n.problem = fmt.Sprintf("metric alias %d is unknown", m.alias)
+			case m.Name == "" && (!found || of.device != t.device):
+				n.problem = fmt.Sprintf("metric alias %d is unknown", m.Alias)
 				continue
-			case m.name == "":
-				m.name = of.name
+			case m.Name == "":
+				m.Name = of.name
 			}
-			if m.dataType == 0 && found {
-				m.dataType = of.dataType
+			if m.DataType == 0 && found {
+				m.DataType = of.dataType
+			}
+			if found {
+				m.Unit = cmp.Or(m.Unit, of.unit)
 			}
 		}
-		if m.name == "" || m.name == bdSeqMetric || strings.HasPrefix(m.name, "Node Control/") ||
-			strings.HasPrefix(m.name, "Device Control/") {
+		if m.Name == "" || m.Name == sparkplug.BirthSessionMetric || strings.HasPrefix(m.Name, "Node Control/") ||
+			strings.HasPrefix(m.Name, "Device Control/") {
 			continue
 		}
-		r := Reading{Name: m.name, Topic: topic, Value: m.value()}
-		at := m.timestamp
+		r := Reading{Name: m.Name, Topic: topic, Value: sparkplugValue(&m), Unit: m.Unit}
+		at := m.Timestamp
 		if at == 0 {
-			at = p.timestamp
+			at = p.Timestamp
 		}
 		if r.HasTime = at > 0 && at < 1<<63/1_000_000; r.HasTime {
 			r.Time = int64(at) * int64(time.Millisecond)
@@ -323,8 +329,47 @@ func (d *sparkplugDecoder) problemOf(n *sparkplugNode, t sparkplugTopic, now tim
 	}
 	if n.requestedAt.IsZero() || now.Sub(n.requestedAt) >= minRebirthInterval || now.Before(n.requestedAt) {
 		n.requestedAt = now
-		p.CommandTopic = sparkplugNamespace + "/" + t.group + "/NCMD/" + t.node
-		p.Command = encodeRebirthCommand(now)
+		p.CommandTopic = sparkplug.Namespace + "/" + t.group + "/NCMD/" + t.node
+		command := sparkplug.RebirthCommand(now)
+		p.Command = command.Encode()
 	}
 	return p
 }
+
+// sparkplugValue returns the value of a metric, or nil if it is null or absent.
+func sparkplugValue(m *sparkplug.Metric) any {
+	if m.IsNull {
+		return nil
+	}
+	switch m.ValueField {
+	case 0:
+		return nil
+	case sparkplug.FieldInt, sparkplug.FieldLong:
+		switch m.DataType { // signed types are transferred as unsigned numbers
+		case sparkplug.Int8:
+			return integerValue(int64(int8(m.Bits)))
+		case sparkplug.Int16:
+			return integerValue(int64(int16(m.Bits)))
+		case sparkplug.Int32:
+			return integerValue(int64(int32(m.Bits)))
+		case sparkplug.Int64:
+			return integerValue(int64(m.Bits))
+		}
+		return json.Number(strconv.FormatUint(m.Bits, 10))
+	case sparkplug.FieldFloat:
+		v := math.Float32frombits(uint32(m.Bits))
+		if v-v != 0 {
+			return numberValue(float64(v))
+		}
+		return json.Number(strconv.FormatFloat(float64(v), 'g', -1, 32))
+	case sparkplug.FieldDouble:
+		return numberValue(math.Float64frombits(m.Bits))
+	case sparkplug.FieldBoolean:
+		return m.Bits != 0
+	case sparkplug.FieldString:
+		return m.Text
+	}
+	return unusableValue{fmt.Sprintf("Sparkplug data type %d", m.DataType)}
+}
+
+func integerValue(v int64) any { return json.Number(strconv.FormatInt(v, 10)) }

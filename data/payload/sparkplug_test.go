@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/data/sparkplug"
 )
 
 // sparkplugStep is a message of a Sparkplug session with the expected readings and problem.
@@ -39,25 +41,30 @@ func runSparkplugSession(t *testing.T, d Decoder, steps []sparkplugStep) {
 	}
 }
 
-func aliased(name string, alias, number uint64) sparkplugMetric {
-	return sparkplugMetric{name: name, alias: alias, hasAlias: true, dataType: 1, valueSlot: sparkplugInt,
-		number: number}
+func aliased(name string, alias, number uint64) sparkplug.Metric {
+	return sparkplug.Metric{Name: name, Alias: alias, HasAlias: true, DataType: 1, ValueField: sparkplug.FieldInt,
+		Bits: number}
+}
+
+func inBar(m sparkplug.Metric) sparkplug.Metric {
+	m.Unit = "bar"
+	return m
 }
 
 // unnamed returns a metric of a data message, which has only an alias and a value.
-func unnamed(alias, number uint64) sparkplugMetric {
-	return sparkplugMetric{alias: alias, hasAlias: true, valueSlot: sparkplugInt, number: number}
+func unnamed(alias, number uint64) sparkplug.Metric {
+	return sparkplug.Metric{Alias: alias, HasAlias: true, ValueField: sparkplug.FieldInt, Bits: number}
 }
 
-func bdSeq(n uint64) sparkplugMetric {
-	return sparkplugMetric{name: bdSeqMetric, dataType: 4, valueSlot: sparkplugLong, number: n}
+func bdSeq(n uint64) sparkplug.Metric {
+	return sparkplug.Metric{Name: sparkplug.BirthSessionMetric, DataType: 4, ValueField: sparkplug.FieldLong, Bits: n}
 }
 
 // TestSparkplugSession checks births, aliases, lost messages, birth requests and deaths.
 func TestSparkplugSession(t *testing.T) {
 	const nb, nd, ndeath = "spBv1.0/g/NBIRTH/n", "spBv1.0/g/NDATA/n", "spBv1.0/g/NDEATH/n"
 	const db, dd, ddeath = "spBv1.0/g/DBIRTH/n/d", "spBv1.0/g/DDATA/n/d", "spBv1.0/g/DDEATH/n/d"
-	msg := func(seq uint64, metrics ...sparkplugMetric) []byte {
+	msg := func(seq uint64, metrics ...sparkplug.Metric) []byte {
 		return encodeSparkplug(seq, 1772366400000, metrics...)
 	}
 	const none = 256 // a death of a node has no number
@@ -69,12 +76,12 @@ func TestSparkplugSession(t *testing.T) {
 		{topic: nd, payload: msg(5, unnamed(2, 8)), problem: "alias 2 is unknown"}, // requested a second ago
 		{topic: nb, payload: msg(0, bdSeq(3), aliased("Node Control/Rebirth", 9, 0), aliased("x", 1, 7)),
 			want: "x=7@12:00:00"},
-		{topic: db, payload: msg(1, aliased("y", 2, 0xffffffff)), want: "y=-1@12:00:00"},
-		{topic: dd, payload: msg(2, unnamed(2, 0xfffffffe)), want: "y=-2@12:00:00"}, // the type of the birth
-		{topic: nd, payload: msg(3, sparkplugMetric{alias: 1, hasAlias: true, isNull: true}), want: "x=null@12:00:00"},
+		{topic: db, payload: msg(1, inBar(aliased("y", 2, 0xffffffff))), want: "y=-1bar@12:00:00"},
+		{topic: dd, payload: msg(2, unnamed(2, 0xfffffffe)), want: "y=-2bar@12:00:00"}, // type and unit of the birth
+		{topic: nd, payload: msg(3, sparkplug.Metric{Alias: 1, HasAlias: true, IsNull: true}), want: "x=null@12:00:00"},
 		{topic: nd, payload: msg(3, unnamed(1, 8)), want: "x=8@12:00:00"}, // delivered twice
 		{topic: "spBv1.0/g/NCMD/n", payload: msg(none, unnamed(1, 8))},
-		{topic: dd, payload: msg(6, unnamed(2, 1)), want: "y=1@12:00:00",
+		{topic: dd, payload: msg(6, unnamed(2, 1)), want: "y=1bar@12:00:00",
 			problem: "message 6 was received after message 3: messages were lost"},
 		{topic: nb, payload: msg(0, bdSeq(4), aliased("x", 5, 1)), want: "x=1@12:00:00"},
 		{topic: ndeath, payload: msg(none, bdSeq(3))}, // the will of the previous session
@@ -128,12 +135,12 @@ func TestRebirthCommand(t *testing.T) {
 		}
 		if p := c.NodeProblem; p.CommandTopic != "" {
 			sentAt = append(sentAt, second)
-			command, err := decodeSparkplugPayload(p.Command)
-			if err != nil || p.CommandTopic != "spBv1.0/g/NCMD/n" || len(command.metrics) != 1 {
+			command, err := sparkplug.Decode(p.Command)
+			if err != nil || p.CommandTopic != "spBv1.0/g/NCMD/n" || len(command.Metrics) != 1 {
 				t.Fatalf("%+v, %+v, %v", p, command, err)
 			}
-			if m := command.metrics[0]; m.name != rebirthMetric || m.value() != true || m.dataType != 11 ||
-				command.timestamp != uint64(arrivalTime.UnixMilli())+uint64(second)*1000 {
+			if m := command.Metrics[0]; !command.RequestsRebirth() || m.DataType != sparkplug.Boolean ||
+				command.Timestamp != uint64(arrivalTime.UnixMilli())+uint64(second)*1000 {
 				t.Errorf("command %+v", command)
 			}
 		}
@@ -164,7 +171,7 @@ func TestSparkplugLimits(t *testing.T) {
 	d = newSparkplugDecoder(Options{})
 	const perNode = maxSparkplugMetrics / 8
 	for i := range uint64(16) {
-		var metrics []sparkplugMetric
+		var metrics []sparkplug.Metric
 		for alias := range uint64(perNode) {
 			metrics = append(metrics, aliased("m", alias+i*perNode, 0)) // other aliases in the second birth
 		}
@@ -173,7 +180,7 @@ func TestSparkplugLimits(t *testing.T) {
 			t.Fatalf("birth %d: %v", i, err)
 		}
 	}
-	tooMany := make([]sparkplugMetric, perNode+1)
+	tooMany := make([]sparkplug.Metric, perNode+1)
 	for i := range tooMany {
 		tooMany[i] = aliased("m", 8*perNode+uint64(i), 0)
 	}
@@ -184,7 +191,7 @@ func TestSparkplugLimits(t *testing.T) {
 	for _, tt := range []struct{ topic, name, want string }{
 		{"spBv1.0/g/DBIRTH/n0/d", "m", "more than 65536 Sparkplug metrics with aliases"},
 		{"spBv1.0/g/NBIRTH/n1", strings.Repeat("m", maxSparkplugName+1),
-			"the name of a metric has 1025 bytes; want at most"},
+			"the name and the unit of a metric have 1025 bytes; want at most"},
 		{"spBv1.0/g/NBIRTH/" + strings.Repeat("n", maxSparkplugName), "m", "is not a Sparkplug topic"},
 	} {
 		_, err := d.Decode(Message{Topic: tt.topic, Payload: encodeSparkplug(1, 1, aliased(tt.name, perNode, 0))})

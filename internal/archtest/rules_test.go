@@ -26,6 +26,7 @@ var rooms = []room{
 
 	{"task", 2, true, "what a wire.Task means in learner terms: the daemons and the simulator run the same code"},
 	{"data", 2, false, "what a source of rows is: the interfaces, their configuration and their reports"},
+	{"data/sparkplug", 1, true, "payloads of Sparkplug B, which data/payload reads and agentd's announcements write"},
 	{"data/payload", 2, false, "formats of messages of devices: it knows no broker and no clock"},
 	{"data/rows", 2, false, "rows made of lines or readings, in memory or in a file: it knows no source"},
 	{"data/survey", 2, false, "a source described for a person: it knows no source"},

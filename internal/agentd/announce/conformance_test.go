@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/predict"
+	"github.com/fedmesh/fedmesh/data/sparkplug"
 	"github.com/fedmesh/fedmesh/internal/agentd/announce"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/modelfile"
@@ -287,7 +288,12 @@ func testRequests(t *testing.T, system string) {
 	}
 	request := mqtt.Message{Topic: s.filters[0], Payload: []byte("online")}
 	if system == settings.AnnounceSparkplug {
-		request.Payload = []byte("\x12\x16\x0a\x14Node Control/Rebirth")
+		command := sparkplug.RebirthCommand(s.now)
+		request.Payload = command.Encode()
+		command.Metrics[0].Bits = 0
+		if n := births(mqtt.Message{Topic: s.filters[0], Payload: command.Encode()}); n > 0 {
+			t.Errorf("a command with the value false causes %d messages", n)
+		}
 	}
 	if births(request) == 0 {
 		t.Error("a request is ignored")

@@ -1,28 +1,26 @@
 package announce
 
 import (
-	"bytes"
-	"math"
-	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
+	"cmp"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/agent/predict"
+	"github.com/fedmesh/fedmesh/data/sparkplug"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// sparkplug announces the device as an edge node of Sparkplug B (https://sparkplug.eclipse.org, version 3.0.0): births,
-// data and deaths in protobuf. The prefix is the group id, by default the federation. It has no primary host.
-type sparkplug struct {
+// sparkplugNode announces the device as an edge node of Sparkplug B (https://sparkplug.eclipse.org, version 3.0.0):
+// births, data and deaths in protobuf. The prefix is the group id, by default the federation. It has no primary host.
+type sparkplugNode struct {
 	plainJSON
 	birthNumber    uint64 // bdSeq: number of the connection, which associates a death with its birth
 	sequenceNumber uint64 // seq of the next message
-	values         []sparkplugMetric
+	values         []sparkplug.Metric
 }
 
 func newSparkplug(d *Device) Announcer {
-	s := &sparkplug{plainJSON: plainJSON{d}}
+	s := &sparkplugNode{plainJSON: plainJSON{d}}
 	if d.Prefix == "" {
 		d.Prefix = d.Federation
 	}
@@ -31,93 +29,39 @@ func newSparkplug(d *Device) Announcer {
 	return s
 }
 
-// Data types of Sparkplug B.
-const (
-	sparkplugInt64   = 4
-	sparkplugDouble  = 10
-	sparkplugBoolean = 11
-	sparkplugString  = 12
-)
-
-// rebirthMetric is the metric with which a host requests a birth.
-const rebirthMetric = "Node Control/Rebirth"
-
-// sparkplugMetric is a metric with a value of type uint64, float64, bool or string. A nil value is unknown.
-type sparkplugMetric struct {
-	name     string
-	dataType uint64
-	value    any
-	unit     string
-	at       time.Time // zero for the time of the message
-}
-
-// encode returns the metric in protobuf.
-func (m *sparkplugMetric) encode(now time.Time) []byte {
-	at := m.at
-	if at.IsZero() {
-		at = now
-	}
-	p := appendText(nil, 1, []byte(m.name))
-	p = appendNumber(p, 3, uint64(at.UnixMilli()))
-	p = appendNumber(p, 4, m.dataType)
-	if m.unit != "" {
-		value := appendText(appendNumber(nil, 1, sparkplugString), 8, []byte(m.unit))
-		p = appendText(p, 9, appendText(appendText(nil, 1, []byte("engUnit")), 2, value))
-	}
-	switch v := m.value.(type) {
-	case uint64:
-		return appendNumber(p, 11, v)
-	case float64:
-		return protowire.AppendFixed64(protowire.AppendTag(p, 13, protowire.Fixed64Type), math.Float64bits(v))
-	case bool:
-		return appendNumber(p, 14, protowire.EncodeBool(v))
-	case string:
-		return appendText(p, 15, []byte(v))
-	}
-	return appendNumber(p, 7, 1) // is_null
-}
-
-func appendNumber(p []byte, field protowire.Number, v uint64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(p, field, protowire.VarintType), v)
-}
-
-func appendText(p []byte, field protowire.Number, v []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(p, field, protowire.BytesType), v)
-}
-
-// message returns a message of the given kind. A death has no sequence number.
-func (s *sparkplug) message(kind string, metrics ...sparkplugMetric) mqtt.Message {
-	now := s.device.Now()
-	p := appendNumber(nil, 1, uint64(now.UnixMilli()))
-	for _, m := range metrics {
-		p = appendText(p, 2, m.encode(now))
+// message returns a message of the given kind. Metrics without a time have the time of the message. A death has no
+// sequence number.
+func (s *sparkplugNode) message(kind string, metrics ...sparkplug.Metric) mqtt.Message {
+	p := sparkplug.Payload{Timestamp: sparkplug.Milliseconds(s.device.Now()), Metrics: slices.Clone(metrics)}
+	for i := range p.Metrics {
+		p.Metrics[i].Timestamp = cmp.Or(p.Metrics[i].Timestamp, p.Timestamp)
 	}
 	if kind == "NDEATH" {
-		return mqtt.Message{Topic: s.topic(kind), Payload: p, QoS: mqtt.AtLeastOnce}
+		return mqtt.Message{Topic: s.topic(kind), Payload: p.Encode(), QoS: mqtt.AtLeastOnce}
 	}
-	p = appendNumber(p, 3, s.sequenceNumber)
+	p.Seq, p.HasSeq = s.sequenceNumber, true
 	s.sequenceNumber = (s.sequenceNumber + 1) % 256
-	return mqtt.Message{Topic: s.topic(kind), Payload: p}
+	return mqtt.Message{Topic: s.topic(kind), Payload: p.Encode()}
 }
 
-func (s *sparkplug) topic(kind string) string {
-	return "spBv1.0/" + s.device.Prefix + "/" + kind + "/" + s.device.ID
+func (s *sparkplugNode) topic(kind string) string {
+	return sparkplug.Namespace + "/" + s.device.Prefix + "/" + kind + "/" + s.device.ID
 }
 
-func (s *sparkplug) birthMetric() sparkplugMetric {
-	return sparkplugMetric{name: "bdSeq", dataType: sparkplugInt64, value: s.birthNumber}
+func (s *sparkplugNode) birthSession() sparkplug.Metric {
+	return sparkplug.NewInt64(sparkplug.BirthSessionMetric, s.birthNumber)
 }
 
 // Will implements Announcer.
-func (s *sparkplug) Will() mqtt.Message {
+func (s *sparkplugNode) Will() mqtt.Message {
 	s.birthNumber = (s.birthNumber + 1) % 256
-	return s.message("NDEATH", s.birthMetric())
+	return s.message("NDEATH", s.birthSession())
 }
 
 // Birth implements Announcer. A birth contains all metrics of the node, so that a new target needs a new birth.
-func (s *sparkplug) Birth(health Health, target *modelfile.PredictionTarget) (device, forecasts []mqtt.Message) {
-	metrics := []sparkplugMetric{s.birthMetric(), {name: rebirthMetric, dataType: sparkplugBoolean, value: false},
-		{name: "health/problem", dataType: sparkplugBoolean, value: len(health.Problems) > 0}}
+func (s *sparkplugNode) Birth(health Health, target *modelfile.PredictionTarget) (device, forecasts []mqtt.Message) {
+	metrics := []sparkplug.Metric{s.birthSession(), sparkplug.NewBoolean(sparkplug.RebirthMetric, false),
+		sparkplug.NewBoolean("health/problem", len(health.Problems) > 0)}
 	if target != nil {
 		metrics = append(metrics, s.values...)
 	}
@@ -126,7 +70,7 @@ func (s *sparkplug) Birth(health Health, target *modelfile.PredictionTarget) (de
 }
 
 // Forecast implements Announcer. The time of a value is the time that the forecast is for.
-func (s *sparkplug) Forecast(f predict.Forecast) ([]mqtt.Message, error) {
+func (s *sparkplugNode) Forecast(f predict.Forecast) ([]mqtt.Message, error) {
 	all, err := s.plainJSON.Forecast(f)
 	if err != nil {
 		return nil, err
@@ -135,24 +79,26 @@ func (s *sparkplug) Forecast(f predict.Forecast) ([]mqtt.Message, error) {
 	if f.Target.TargetColumn != "" {
 		prefix = f.Target.TargetColumn + "/"
 	}
-	var residual, anomaly any
+	residual := sparkplug.NewNull(prefix+"residual", sparkplug.Double)
+	anomaly := sparkplug.NewNull(prefix+"anomaly", sparkplug.Boolean)
 	if f.Residual != nil {
-		residual, anomaly = *f.Residual, f.IsAnomaly
+		residual = sparkplug.NewDouble(residual.Name, *f.Residual)
+		anomaly = sparkplug.NewBoolean(anomaly.Name, f.IsAnomaly)
 	}
-	at, unit := f.TargetTime(), f.Target.Unit
-	s.values = []sparkplugMetric{
-		{prefix + "forecast", sparkplugDouble, f.Value, unit, at},
-		{prefix + "residual", sparkplugDouble, residual, unit, at},
-		{prefix + "anomaly", sparkplugBoolean, anomaly, "", at},
-		{prefix + "model", sparkplugString, f.ModelName, "", at},
+	forecast := sparkplug.NewDouble(prefix+"forecast", f.Value)
+	forecast.Unit, residual.Unit = f.Target.Unit, f.Target.Unit
+	s.values = []sparkplug.Metric{forecast, residual, anomaly, sparkplug.NewString(prefix+"model", f.ModelName)}
+	for i := range s.values {
+		s.values[i].Timestamp = sparkplug.Milliseconds(f.TargetTime())
 	}
 	return append(all, s.message("NDATA", s.values...)), nil
 }
 
 // RequestFilters implements Announcer.
-func (s *sparkplug) RequestFilters() []string { return []string{s.topic("NCMD")} }
+func (s *sparkplugNode) RequestFilters() []string { return []string{s.topic("NCMD")} }
 
-// IsRequest implements Announcer. The node has only one metric that a host may write.
-func (s *sparkplug) IsRequest(m mqtt.Message) bool {
-	return bytes.Contains(m.Payload, []byte(rebirthMetric))
+// IsRequest implements Announcer.
+func (s *sparkplugNode) IsRequest(m mqtt.Message) bool {
+	p, err := sparkplug.Decode(m.Payload)
+	return err == nil && p.RequestsRebirth()
 }

@@ -100,9 +100,9 @@ func decodeSparkplugMetric(t *testing.T, p []byte) string {
 }
 
 // TestSparkplug checks the births, data and deaths against Sparkplug 3.0.0. The decoder of this test is checked with
-// the NDATA message of chapter 6 of the specification (testdata/sparkplug-ndata.bin).
+// the NDATA message of chapter 6 of the specification.
 func TestSparkplug(t *testing.T) {
-	documented, err := os.ReadFile("testdata/sparkplug-ndata.bin")
+	documented, err := os.ReadFile("../../../data/sources/testdata/devices/05c-sparkplug-ndata.bin")
 	if err != nil {
 		t.Fatal(err)
 	}
