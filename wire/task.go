@@ -158,8 +158,8 @@ func (t *Task) AppendEncoding(dst []byte) []byte {
 	return w.encoded
 }
 
-// sectionCodecs returns the codecs of a task's sections. All sections except "finetune" affect what an agent computes
-// or sends for others.
+// sectionCodecs returns the codecs of a task's sections. All sections except "finetune" affect the messages
+// that an agent sends.
 func (t *Task) sectionCodecs() []sectionCodec {
 	return append(updateCodecSectionCodecs(&t.Training.UpdateCodec, IgnoreUnknownSection), []sectionCodec{
 		{"codec", DeclineUnknownSection, func(w *writer) {

@@ -68,7 +68,7 @@ func TestRests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := learner.NewTableSamples[float32](1, 3, nothing{})
+	rows := learner.NewTableSamples[float32](1, 3, zeroRows{})
 	if _, err := d.trainer.NewBlock(t.Context(), 1, own, task.LocalJob[float32]{BaseParameters: make([]float32, 1),
 		Samples:    rows,
 		StepWeight: 1, Steps: 4, Rand: rand.New(rand.NewPCG(1, 2))}); err != nil {
@@ -81,10 +81,10 @@ func TestRests(t *testing.T) {
 	}
 }
 
-// nothing is a table whose rows are all zero.
-type nothing struct{}
+// zeroRows is a table whose rows are all zero.
+type zeroRows struct{}
 
-func (nothing) ReadRows(x, y []float32, _ int) {
+func (zeroRows) ReadRows(x, y []float32, _ int) {
 	clear(x)
 	clear(y)
 }

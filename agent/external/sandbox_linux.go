@@ -15,7 +15,7 @@ import (
 // sandbox confines a program. It consists of a control group below the agent's own, and a network namespace without
 // interfaces.
 type sandbox struct {
-	cgroupDir     string // path of the control group; empty if there is none
+	cgroupDir     string // path of the control group; empty without a control group
 	cgroupDirFile *os.File
 	blocksNetwork bool // true if the program runs without network access
 }

@@ -47,7 +47,7 @@ type Fetcher struct {
 	cfg                       Config
 	onAcceptanceByCoordinator func()
 
-	fetchByPurpose [purposeCount]*blobFetch // current transfer for each purpose; nil if there is none
+	fetchByPurpose [purposeCount]*blobFetch // current transfer for each purpose; nil without a transfer
 	missingParts   wire.MissingBlobParts    // missing blob parts to request in the next hello
 	// hadUnavailableParts means that the broker lacked parts of the previous blob, so that the coordinator had to
 	// publish it again.

@@ -118,7 +118,8 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 // predicted.
 type modelComparison struct {
 	candidate, reference wire.ModelRef
-	// referencePredictor predicts with the reference model. It is nil if there is none or if its target differs.
+	// referencePredictor predicts with the reference model. It is nil if the reference model is missing or has another
+	// target.
 	referencePredictor                           *learner.Predictor[float32]
 	comparedRows                                 uint32
 	candidateSquaredError, referenceSquaredError float64 // sums of squared residuals

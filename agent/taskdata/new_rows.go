@@ -51,8 +51,8 @@ func (p *TaskDataLoader) RecordUpdateFate(run wire.RunID, r wire.RoundID, f wire
 }
 
 // recordUpdateFate marks the rows of a round's update as used, unless the round was abandoned or the update missed its
-// end. The rows are unknown and count as new if an earlier process made the update or the next round began before the
-// fate was known.
+// end. The rows remain new if an earlier process made the update, or if the next round began before the fate was
+// known.
 func (n *newRowCounter) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	if f == wire.FateRoundAbandoned || f == wire.FateMissedRoundEnd {
 		return

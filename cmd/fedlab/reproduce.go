@@ -95,7 +95,7 @@ type reproduction struct {
 	json     bool
 	options  reproduce.Options
 	stdout   io.Writer
-	terminal io.Writer // output for progress messages; nil if there is no terminal
+	terminal io.Writer // output for progress messages; nil without a terminal
 }
 
 // run runs the experiments one after the other, each on all CPU cores. The returned error lists the experiments whose

@@ -109,7 +109,7 @@ func (s *RetainedCleanup) Deadline() (time.Time, bool) {
 	return s.nextCleanupAt, !s.nextCleanupAt.IsZero()
 }
 
-// Tick ends a cleanup that has timed out, or starts one that is due.
+// Tick ends a cleanup that has timed out, or starts a cleanup that is due.
 func (s *RetainedCleanup) Tick(now time.Time) {
 	switch {
 	case !s.cleanupEndsAt.IsZero() && !now.Before(s.cleanupEndsAt):

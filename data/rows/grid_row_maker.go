@@ -47,11 +47,11 @@ func ValueRulesFromConfig(c *data.Config, now func() time.Time) ValueRules {
 	return ValueRules{c.FillRule(), c.MissingValueRules(), c.RangeByColumn, c.UnusableShareLimit(), now}
 }
 
-// NewRowsFromReadings returns the rows that are made from the readings of feed f. The function nothing returns an error
-// that explains why no readings exist.
+// NewRowsFromReadings returns the rows that are made from the readings of feed f. explainNoReadings
+// returns an error that explains why no readings exist.
 func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at StorageSettings,
-	nothing func() error) *SharedRows {
-	r := &gridRowMaker{feed: f, neededInputs: w.Inputs(), rules: by, explainNoReadings: nothing,
+	explainNoReadings func() error) *SharedRows {
+	r := &gridRowMaker{feed: f, neededInputs: w.Inputs(), rules: by, explainNoReadings: explainNoReadings,
 		gridConfig: grid.RowBuilderConfig{Recipe: *w.Recipe, ExpandedFeatures: w.Features, Target: w.Target,
 			MissingFill:   by.MissingFill,
 			MissingValues: by.MissingValues, RangeByInput: by.RangeByInput, IsForPrediction: w.IsForPrediction}}

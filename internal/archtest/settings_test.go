@@ -2,6 +2,7 @@ package archtest
 
 import (
 	"go/ast"
+	"go/token"
 	"go/types"
 	"reflect"
 	"regexp"
@@ -86,7 +87,13 @@ var withoutEffect = regexp.MustCompile(`^(check|Check|validate|Validate|Default|
 // addReadFields adds the names of the fields that functions of a file select. A conversion of a struct to another type
 // reads all its fields.
 func addReadFields(info *types.Info, file *ast.File, readFields map[string]bool) {
+	assigned := map[ast.Expr]bool{} // left sides of assignments, which set a field but do not read it
 	ast.Inspect(file, func(n ast.Node) bool {
+		if a, ok := n.(*ast.AssignStmt); ok && a.Tok == token.ASSIGN {
+			for _, left := range a.Lhs {
+				assigned[left] = true
+			}
+		}
 		if f, ok := n.(*ast.FuncDecl); ok && withoutEffect.MatchString(f.Name.Name) {
 			return false
 		}
@@ -105,7 +112,11 @@ func addReadFields(info *types.Info, file *ast.File, readFields map[string]bool)
 			return true
 		}
 		t := info.Selections[selector].Recv()
-		for _, i := range info.Selections[selector].Index() {
+		index := info.Selections[selector].Index()
+		if assigned[selector] {
+			index = index[:len(index)-1]
+		}
+		for _, i := range index {
 			if p, ok := t.Underlying().(*types.Pointer); ok {
 				t = p.Elem()
 			}

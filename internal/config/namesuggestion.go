@@ -17,7 +17,7 @@ func normalizeKey(key string) string {
 	return strings.ToLower(strings.ReplaceAll(key[:min(len(key), most)], "-", "_"))
 }
 
-// didYouMean returns the hint for a key suggested by closestName, or "" if there is no suggestion.
+// didYouMean returns the hint for a key suggested by closestName, or "" without a suggestion.
 func didYouMean(key string) string {
 	if key == "" {
 		return ""

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Task configures what the federation trains: columns, model, loss and local steps.
+// Task configures the training: columns, model, loss and local steps.
 type Task struct {
 	Name     string     `yaml:"name"`
 	Features []string   `yaml:"features"`

@@ -14,8 +14,8 @@ import (
 )
 
 // tensorBoardSink writes one event file per run, each in its own folder. An event file is a sequence of TFRecords
-// (length, its CRC, data, its CRC; little endian). Each record is an Event of TensorBoard's event.proto, of which a
-// scalar needs four fields.
+// (length, its CRC, data, its CRC; little endian). Each record is an Event of TensorBoard's event.proto. A scalar
+// needs four fields of an Event.
 type tensorBoardSink struct {
 	dir            string
 	eventFileByRun map[wire.RunID]*os.File
