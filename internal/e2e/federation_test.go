@@ -74,6 +74,11 @@ func TestFederation(t *testing.T) {
 		agents[id] = f.Daemon(t, "agentd", id)
 	}
 	lead.Await(t, "run finished version=3")
+	// The journal contains the newest model first. The coordinator adds it to the archive after this message.
+	testkit.Until(t, "the newest model is in the archive", func() bool {
+		return strings.Contains(programs.MustRun(t, "coordinator", "model", "list", "--state-dir", f.Path("state")),
+			"  present")
+	})
 	f.checkModels(t) // Run the model commands also while the coordinator is running.
 	f.checkLocks(t)
 	f.checkStatus(t)
