@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,49 @@ func TestCollected(t *testing.T) {
 			told[1].QualityReport) ||
 			told[2].Columns[0].Used != 3 {
 			t.Errorf("collected %+v", told)
+		}
+	})
+}
+
+// updatedRows contains rows whose report counts its updates.
+type updatedRows struct {
+	data.QueriedRows
+	updates *atomic.Uint64
+}
+
+func (r updatedRows) UpdateQualityReport() { r.updates.Add(1) }
+
+func (r updatedRows) QualityReport() data.QualityReport {
+	return data.QualityReport{Columns: []data.ColumnReport{{Name: "a", Used: r.updates.Load()}}}
+}
+
+// updatedSource is a source of updatedRows.
+type updatedSource struct {
+	data.Source
+	updates atomic.Uint64
+}
+
+func (s *updatedSource) OpenRows(w data.RowQuery) data.QueriedRows {
+	return updatedRows{s.Source.OpenRows(w), &s.updates}
+}
+
+// TestReportCoversNewData checks that an idle agent, whose rows fit the task, reads new data for its reports. Otherwise
+// it would report a faulty sensor only after the next announcement.
+func TestReportCoversNewData(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &logger{newScene(t), filepath.Join(t.TempDir(), "rows.csv")}
+		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n")
+		source, err := sources.Open(&data.Config{Source: data.SourceCSV, CSVPath: l.path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.cfg.TaskData.Source, l.cfg.TaskData.MinRows = &updatedSource{Source: source}, 2
+		l.start()
+		l.plays(1)
+		wait(time.Minute) // without any message
+		reports := eventsOf[taskdata.SourceReportReceived](l.scene)
+		if last := reports[len(reports)-1]; len(last.Columns) != 1 || last.Columns[0].Used < 5 {
+			t.Errorf("last report %+v; want at least 5 updates in a minute", last)
 		}
 	})
 }

@@ -41,7 +41,8 @@ type ColumnReport struct {
 	// reason.
 	LastUnusedByReason map[UnusedReason]UnusedValue
 
-	RecentWrongShare float64 `json:"-"` // share of wrong values among the most recent ones
+	RecentWrongShare float64        `json:"-"` // share of wrong values among the most recent ones
+	UnusedRun        grid.UnusedRun `json:"-"`
 }
 
 // UnusedValue describes a rejected value or a dropped row by its location and the problem.
@@ -124,9 +125,9 @@ func (r *QualityReport) EnsureColumn(name string) *ColumnReport {
 	return &r.Columns[i]
 }
 
-// AddUnusedValueTroubles adds a trouble of the kind TroubleUnusedValues for each column that has at least
-// MinValuesForTrouble values and rejected more than half of them for another reason than being missing. If names is not
-// nil, only these columns are checked.
+// AddUnusedValueTroubles adds a trouble of the kind TroubleUnusedValues for each column with an unusual run of values
+// that are not used. It also adds one for each column that has at least MinValuesForTrouble values and rejected more
+// than half of them for another reason than being missing. If names is not nil, only these columns are checked.
 func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 	for i := range r.Columns {
 		c := &r.Columns[i]
@@ -144,10 +145,13 @@ func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 			}
 			all += n
 		}
-		if all < MinValuesForTrouble || 2*left <= all {
+		text := fmt.Sprintf("%q: %d of %d values are not used: %s", UTF8Text(c.Name), left, all, c)
+		switch {
+		case c.UnusedRun.IsUnusual():
+			text = fmt.Sprintf("%q: the last %d values are not used: %s", UTF8Text(c.Name), c.UnusedRun.Count, c)
+		case all < MinValuesForTrouble || 2*left <= all:
 			continue
 		}
-		text := fmt.Sprintf("%q: %d of %d values are not used: %s", UTF8Text(c.Name), left, all, c)
 		if c.LastUnusedProblem != "" {
 			text += fmt.Sprintf("; most recently: %s: %s", c.LastUnusedWhere, c.LastUnusedProblem)
 		}

@@ -46,6 +46,8 @@ func DescribeCellProblem(text string, why UnusedReason) string {
 			"correct the time"
 	case why == grid.ReasonOutOfRange:
 		return QuoteForMessage(text) + " is outside the range of the input"
+	case why == grid.ReasonWrongUnit:
+		return QuoteForMessage(text) + " has a unit that cannot be converted to the unit of the input"
 	case why == grid.ReasonUnknownClass:
 		return QuoteForMessage(text) + " is not one of the classes"
 	case text == "":

@@ -33,6 +33,12 @@ type QueriedRows interface {
 	Snapshot() (RowSnapshot, error)
 }
 
+// QualityUpdater is implemented by QueriedRows whose report depends on reading the source.
+type QualityUpdater interface {
+	// UpdateQualityReport reads new data, so that the report covers them. It does not change the result of Changed.
+	UpdateQualityReport()
+}
+
 // RowQuery selects the rows that a caller requires.
 type RowQuery struct {
 	Features []string
@@ -145,9 +151,11 @@ type Config struct {
 	// MissingValues contains texts and numbers that mean a missing value, in addition to the standard ones.
 	MissingValues []UnquotedYAMLText `yaml:"missing_values"`
 	// RangeByColumn contains the valid range [minimum, maximum] of a column or an input, by its name in the task.
-	RangeByColumn        map[string][]float64 `yaml:"range"`
-	MaxUnusableShare     float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 means 0.2
-	RequiredTextByColumn map[string]string    `yaml:"where"`   // required text by column; other rows are skipped
+	RangeByColumn map[string][]float64 `yaml:"range"`
+	// UnitByInput contains the unit of the readings of an input. It replaces the units that payloads contain.
+	UnitByInput          map[string]string `yaml:"units"`
+	MaxUnusableShare     float64           `yaml:"max_bad"` // maximum share of unusable rows or values; 0 means 0.2
+	RequiredTextByColumn map[string]string `yaml:"where"`   // required text by column; other rows are skipped
 	// The rows may be divided one by one among ShareCount shares. ShareIndex is the index of this share, from 0.
 	ShareIndex int `yaml:"share"`
 	ShareCount int `yaml:"shares"`
@@ -189,6 +197,18 @@ func (c *Config) MissingValueRules() grid.MissingValues {
 		words[i] = string(w)
 	}
 	return grid.NewMissingValues(words)
+}
+
+// DeviceInputs returns the properties of the inputs on this device.
+func (c *Config) DeviceInputs() map[string]grid.DeviceInput {
+	all := map[string]grid.DeviceInput{}
+	for name, bounds := range c.RangeByColumn {
+		all[name] = grid.DeviceInput{ValidRange: bounds}
+	}
+	for name, unit := range c.UnitByInput {
+		all[name] = grid.DeviceInput{Unit: unit, ValidRange: c.RangeByColumn[name]}
+	}
+	return all
 }
 
 // Kind returns the kind of the source. The default is csv.

@@ -25,6 +25,7 @@ type recipeInputMetadata struct {
 	Scale         spec.ValueTransform `json:"scale"`
 	Classes       []string            `json:"classes,omitempty"`
 	LabelLateness string              `json:"wait"`
+	MaxAge        string              `json:"max_age,omitempty"`
 	StuckAfter    string              `json:"stuck,omitempty"`
 	Jump          float64             `json:"jump,omitempty"`
 }
@@ -34,9 +35,10 @@ func encodeRecipe(meta map[string]string, r *spec.RowRecipe) error {
 	var inputs []recipeInputMetadata
 	for _, in := range r.Inputs {
 		text := recipeInputMetadata{in.Name, in.Unit, in.ValidRange, in.Resampling, in.Transform, in.Classes,
-			in.LabelLateness.String(),
-			"",
-			in.MaxJump}
+			in.LabelLateness.String(), "", "", in.MaxJump}
+		if in.MaxAge > 0 {
+			text.MaxAge = in.MaxAge.String()
+		}
 		if in.StuckAfter > 0 {
 			text.StuckAfter = in.StuckAfter.String()
 		}
@@ -86,6 +88,9 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 	}
 	for i, in := range inputs {
 		if err := duration(&r.Inputs[i].LabelLateness, in.LabelLateness); err != nil {
+			return err
+		}
+		if err := duration(&r.Inputs[i].MaxAge, cmp.Or(in.MaxAge, "0s")); err != nil {
 			return err
 		}
 		if err := duration(&r.Inputs[i].StuckAfter, cmp.Or(in.StuckAfter, "0s")); err != nil {

@@ -41,6 +41,9 @@ type InputSeries struct {
 	// LabelLateness is the additional time to wait for late labels. It is allowed only for an input that is used as the
 	// target.
 	LabelLateness time.Duration `yaml:"wait"`
+	// MaxAge is the maximum age of a reading that represents a grid point. It is set if and only if Resampling is
+	// ResampleHeld.
+	MaxAge time.Duration `yaml:"max_age"`
 	// StuckAfter is the time after which unchanged readings are ignored, until the value changes, because the sensor
 	// may be stuck. 0 disables the check.
 	StuckAfter time.Duration `yaml:"stuck"`
@@ -52,7 +55,8 @@ type InputSeries struct {
 // Resampling is the method for computing the value of a grid point from the readings in its interval.
 type Resampling string
 
-// Resampling methods. A grid point without readings has no value, but a count is 0 after the input's first reading.
+// Resampling methods. A grid point without readings has no value, except with ResampleHeld, and except that a count is
+// 0 after the input's first reading.
 const (
 	ResampleMean  Resampling = "mean"
 	ResampleLast  Resampling = "last" // value of the newest reading
@@ -60,9 +64,13 @@ const (
 	ResampleMin   Resampling = "min"
 	ResampleSum   Resampling = "sum"
 	ResampleCount Resampling = "count" // number of readings
+	// ResampleHeld is for sensors that report only changes. The value is the value of the newest reading, also of an
+	// earlier point, up to an age of MaxAge.
+	ResampleHeld Resampling = "held"
 )
 
-var resamplings = []Resampling{ResampleMean, ResampleLast, ResampleMax, ResampleMin, ResampleSum, ResampleCount}
+var resamplings = []Resampling{ResampleMean, ResampleLast, ResampleMax, ResampleMin, ResampleSum, ResampleCount,
+	ResampleHeld}
 
 // UnmarshalText parses a resampling method.
 func (j *Resampling) UnmarshalText(text []byte) error { return parseEnum(j, text, resamplings) }
@@ -154,6 +162,9 @@ func (r *RowRecipe) Check(c *ProblemList, key string) {
 		in, at := &r.Inputs[i], fmt.Sprintf("%s.inputs[%d]", key, i)
 		in.check(c, at)
 		r.checkGridDuration(c, at+".wait", in.LabelLateness)
+		r.checkGridDuration(c, at+".max_age", in.MaxAge)
+		c.Require(in.Resampling != ResampleHeld || in.MaxAge >= r.Grid.Step, at+".max_age",
+			"invalid value %s: must be at least grid.step (%s) if join is held", in.MaxAge, r.Grid.Step)
 		r.checkGridDuration(c, at+".stuck", in.StuckAfter)
 		c.Require(r.InputIndex(in.Name) == i, at+".name", "duplicate name %q: an earlier input has the same name",
 			in.Name)
@@ -191,6 +202,10 @@ func (in *InputSeries) check(c *ProblemList, key string) {
 	c.Require(in.LabelLateness == 0 || in.StuckAfter == 0 && in.MaxJump == 0, key+".wait",
 		"this key is set to %s, but an input with wait does not support stuck or jump",
 		in.LabelLateness)
+	c.Require(in.Resampling == ResampleHeld || in.MaxAge == 0, key+".max_age",
+		"this key is set to %s, but requires join: held", in.MaxAge)
+	c.Require(in.Resampling != ResampleHeld || in.LabelLateness == 0, key+".wait",
+		"this key is set to %s, but an input with join: held does not support wait", in.LabelLateness)
 	if n == 0 {
 		return
 	}
@@ -199,8 +214,8 @@ func (in *InputSeries) check(c *ProblemList, key string) {
 		in.MaxJump)
 	c.Require(n >= 2 && n <= MaxClasses, key+".classes", "the list has %d classes, but must have between 2 and %d",
 		n, MaxClasses)
-	c.Require(in.Resampling == ResampleLast, key+".join", "invalid value %s: an input with classes requires last",
-		in.Resampling)
+	c.Require(in.Resampling == ResampleLast || in.Resampling == ResampleHeld, key+".join",
+		"invalid value %s: an input with classes requires last or held", in.Resampling)
 	c.Require(in.Transform == TransformNone, key+".scale", "invalid value %s: an input with classes requires none",
 		in.Transform)
 	c.Require(len(in.ValidRange) == 0, key+".range", "this key is set to %v, but an input with classes does not "+

@@ -19,7 +19,7 @@ const (
 	segmentFileSuffix = ".segment"
 
 	segmentMagic    = "FMG1"
-	segmentVersion  = 2
+	segmentVersion  = 3
 	segmentHeadSize = 4 + 2 + 2 + 8 + 8 + 4
 
 	batchMagic    = "FMB1"

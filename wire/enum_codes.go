@@ -19,7 +19,7 @@ var (
 	noiseLawCodes   = enumCodes[spec.NoiseLaw]{0: spec.NoiseNone, 1: spec.NoiseGaussian, 2: spec.NoiseLaplace}
 	resamplingCodes = enumCodes[spec.Resampling]{1: spec.ResampleMean, 2: spec.ResampleLast, 3: spec.ResampleMax,
 		4: spec.ResampleMin,
-		5: spec.ResampleSum, 6: spec.ResampleCount}
+		5: spec.ResampleSum, 6: spec.ResampleCount, 7: spec.ResampleHeld}
 	valueTransformCodes = enumCodes[spec.ValueTransform]{1: spec.TransformNone, 2: spec.TransformLog1p}
 	// Code 0 means that agents do not mix.
 	codecCodes = enumCodes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16, 3: spec.CodecInt8,

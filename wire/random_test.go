@@ -488,7 +488,10 @@ func randomRecipe(rng *rand.Rand, inputs int) spec.RowRecipe {
 			ValidRange: randomFloats(rng, rng.IntN(3)), Transform: oneOf(rng, spec.TransformNone, spec.TransformLog1p),
 			StuckAfter: period(), MaxJump: randomFloats(rng, 1)[0],
 			Resampling: oneOf(rng, spec.ResampleMean, spec.ResampleLast, spec.ResampleMax, spec.ResampleMin,
-				spec.ResampleSum, spec.ResampleCount)}
+				spec.ResampleSum, spec.ResampleCount, spec.ResampleHeld)}
+		if in.Resampling == spec.ResampleHeld {
+			in.MaxAge = period()
+		}
 		for range rng.IntN(4) {
 			in.Classes = append(in.Classes, randomString(rng))
 		}

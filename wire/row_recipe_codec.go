@@ -27,6 +27,9 @@ func (w *writer) rowRecipe(p *spec.RowRecipe) {
 			w.str(class)
 		}
 		w.milliseconds(in.LabelLateness)
+		if in.Resampling == spec.ResampleHeld {
+			w.milliseconds(in.MaxAge)
+		}
 	}
 }
 
@@ -41,6 +44,9 @@ func (r *reader) rowRecipe(p *spec.RowRecipe) {
 			in.Classes = append(in.Classes, r.str("class", MaxName))
 		}
 		in.LabelLateness = r.milliseconds()
+		if in.Resampling == spec.ResampleHeld {
+			in.MaxAge = r.milliseconds()
+		}
 		p.Inputs = append(p.Inputs, in)
 	}
 }

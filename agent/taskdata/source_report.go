@@ -27,7 +27,8 @@ func (p *TaskDataLoader) sourceReporter() data.QualityReporter {
 }
 
 // reportSourceIfDue reports the values that the source has received, if a report is due. While the rows do not fit the
-// task, it also checks for new data, because no announcement may follow.
+// task, it also checks for new data, because no announcement may follow. Otherwise it only reads new data for the next
+// report, so that the report names a sensor whose values can no longer be used.
 func (p *TaskDataLoader) reportSourceIfDue(now time.Time) {
 	r := p.sourceReporter()
 	if r == nil || now.Before(p.nextReportAt) {
@@ -37,8 +38,16 @@ func (p *TaskDataLoader) reportSourceIfDue(now time.Time) {
 	before := p.previousReport
 	p.previousReport = r.QualityReport()
 	p.core.Observer.Observe(SourceReportReceived{p.previousReport, before})
-	if p.misfit != nil {
+	rows, isUpdatable := r.(data.QualityUpdater)
+	switch {
+	case p.misfit != nil:
 		p.rereadChangedRows()
+	case isUpdatable && !p.isUpdatingReport:
+		p.isUpdatingReport = true
+		p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
+			rows.UpdateQualityReport()
+			return func() { p.isUpdatingReport = false }
+		})
 	}
 }
 

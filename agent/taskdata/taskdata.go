@@ -66,6 +66,7 @@ type TaskDataLoader struct {
 	newRows           newRowCounter
 	nextSourceCheckAt time.Time // earliest time of the next check for new data
 	nextReportAt      time.Time // time of the next report about the data source
+	isUpdatingReport  bool      // whether a job reads new data for the next report
 	previousReport    data.QualityReport
 }
 

@@ -27,8 +27,12 @@ func Propose(all []*Series, brokerURL string) Proposal {
 	var changing []string // names of the inputs whose values change
 	var slowest time.Duration
 	var settings []topicSettings
+	var units strings.Builder
 	for _, s := range all {
 		name := inputName(s, used)
+		if s.Unit != "" && !s.payloadContainsUnit {
+			fmt.Fprintf(&units, "    %s: %s\n", name, strconv.Quote(s.Unit))
+		}
 		fmt.Fprintf(&agent, "    %s: %s  # %s\n", name, yamlText(columnText(s.Topic, s.Column)), s.describe())
 		fmt.Fprintf(&coordinator, "    - {name: %s", name)
 		if s.Unit != "" {
@@ -63,6 +67,9 @@ func Propose(all []*Series, brokerURL string) Proposal {
 		step := gridStep(slowest)
 		fmt.Fprintf(&coordinator, "  grid: {step: %s}\n  features: [%s]\n  target: %s in %s\n", step,
 			strings.Join(changing, ", "), changing[0], step)
+	}
+	if units.Len() > 0 {
+		agent.WriteString("  units:  # agentd converts these to the units of the task\n" + units.String())
 	}
 	fmt.Fprintf(&agent, "readings:\n  broker:\n    url: %s\n", brokerURL)
 	return Proposal{agent.String(), coordinator.String()}

@@ -51,7 +51,8 @@ type Series struct {
 	Live      int       // number of messages that were not retained
 	Recent    []float64 // last values, at most 32, from oldest to newest
 
-	settings topicSettings
+	settings            topicSettings
+	payloadContainsUnit bool // whether the payload contains the unit, so that agentd knows it
 }
 
 // minFrozenCount is the smallest number of equal values that count as frozen.
@@ -159,6 +160,7 @@ func (s *Survey) addValue(m payload.Message, of *system, levels []string, v payl
 	}
 	if isUsableName(v.Reading.Unit) {
 		series.Unit = cmp.Or(v.Reading.Unit, series.Unit)
+		series.payloadContainsUnit = series.payloadContainsUnit || v.Reading.Unit != ""
 	}
 	if state != isNumber {
 		series.Missing++

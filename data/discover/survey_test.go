@@ -270,24 +270,32 @@ func BenchmarkSurvey(b *testing.B) {
 // TestProposal checks the sections that are proposed for a survey of two devices.
 func TestProposal(t *testing.T) {
 	s := New()
+	s.Add(payload.Message{Topic: "homeassistant/sensor/a/config", IsRetained: true, Payload: []byte(
+		`{"stat_t":"zigbee2mqtt/Living Room","val_tpl":"{{ value_json['temperature'] }}","unit_of_meas":"°C"}`)})
 	for i := range 6 {
 		at := arrival.Add(time.Duration(i) * 4 * time.Minute)
 		s.Add(payload.Message{Topic: "tele/pump/SENSOR", ReceivedAt: at,
 			Payload: fmt.Appendf(nil, `{"Time":"2026-03-01T12:05:00","ENERGY":{"Power":%d,"Voltage":229}}`, 263+i)})
 		s.Add(payload.Message{Topic: "zigbee2mqtt/Living Room", ReceivedAt: at,
 			Payload: fmt.Appendf(nil, `{"temperature":%d.5}`, 20+i)})
+		s.Add(payload.Message{Topic: "senml", ReceivedAt: at,
+			Payload: fmt.Appendf(nil, `[{"n":"level","u":"m","v":%d}]`, i)})
 	}
 	got := Propose(s.Series(), "tcp://gateway:1883")
 	const agent = `# Delete the lines of the inputs that the model does not need.
 data:
   source: mqtt
   columns:
+    senml_level: senml level  # SenML, observed 0 to 5
     pump_energy_power: tele/pump/SENSOR ENERGY.Power  # Tasmota, observed 263 to 268
     pump_energy_voltage: tele/pump/SENSOR ENERGY.Voltage  # Tasmota, always 229
     living_room_temperature: '"zigbee2mqtt/Living Room" temperature'  # Zigbee2MQTT, observed 20.5 to 25.5
   topics:
+    - {topic: senml, format: senml}
     - {topic: tele/+/SENSOR, time: Time, time_format: '2006-01-02T15:04:05'}` +
 		`  # the times have no zone: add time_zone, unless they are UTC
+  units:  # agentd converts these to the units of the task
+    living_room_temperature: "°C"
 readings:
   broker:
     url: tcp://gateway:1883
@@ -296,12 +304,13 @@ readings:
 # set the valid range of each input that has none.
 task:
   inputs:
+    - {name: senml_level, unit: "m"}  # SenML, observed 0 to 5
     - {name: pump_energy_power}  # Tasmota, observed 263 to 268
     - {name: pump_energy_voltage}  # Tasmota, always 229
-    - {name: living_room_temperature, range: [-60, 150]}  # Zigbee2MQTT, observed 20.5 to 25.5
+    - {name: living_room_temperature, unit: "°C", range: [-60, 150]}  # Zigbee2MQTT, observed 20.5 to 25.5
   grid: {step: 10m}
-  features: [pump_energy_power, living_room_temperature]
-  target: pump_energy_power in 10m
+  features: [senml_level, pump_energy_power, living_room_temperature]
+  target: senml_level in 10m
 `
 	if got.Agent != agent {
 		t.Errorf("agentd.yaml:\n%s\nwant\n%s", got.Agent, agent)

@@ -1,10 +1,12 @@
 package grid
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/data/units"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -32,7 +34,10 @@ func isPresent(v float64) bool { return v == v }
 type inputState struct {
 	spec.InputSeries
 	missingValues      MissingValues
-	deviceValidRange   []float64 // valid range [minimum, maximum] from the device's configuration; nil means any value
+	device             DeviceInput
+	readingUnit        string // unit of the last reading, for which conversion and unitErr are valid
+	conversion         units.Conversion
+	unitErr            error     // reason why values in readingUnit cannot be converted to the unit of the input
 	classNumbers       []float64 // classes converted to numbers by numberFromText
 	readingCounts      InputReadingCounts
 	isNeededByRows     bool // whether a column or the target uses the input
@@ -50,10 +55,11 @@ type inputState struct {
 }
 
 // newInputState returns the state of an input before its first reading.
-func newInputState(in spec.InputSeries, missingValues MissingValues, deviceRange []float64) inputState {
-	n := inputState{InputSeries: in, missingValues: missingValues, deviceValidRange: deviceRange,
+func newInputState(in spec.InputSeries, missingValues MissingValues, device DeviceInput) inputState {
+	n := inputState{InputSeries: in, missingValues: missingValues, device: device,
 		readingCounts: InputReadingCounts{Input: in.Name}, pointCountByClass: make([]int, len(in.Classes)),
 		lastGapPoint: -1}
+	n.conversion, n.unitErr = n.conversionFrom("")
 	for _, class := range in.Classes {
 		n.classNumbers = append(n.classNumbers, numberFromText(class))
 	}
@@ -74,6 +80,7 @@ type InputReadingCounts struct {
 	// time of the last row that was dropped for lack of this input; 0 means none
 	LastGapTime      int64
 	RecentWrongShare RecentWrongShare
+	UnusedRun        UnusedRun
 }
 
 // RejectedReading describes a rejected reading.
@@ -83,11 +90,13 @@ type RejectedReading struct {
 	Time  int64 // time of the reading in Unix nanoseconds
 	Text  string
 	Value float64 // numeric value, if the reading has no text
+	Unit  string
 }
 
 func (c *InputReadingCounts) countUsed() {
 	c.Used++
 	c.RecentWrongShare.CountValue(false)
+	c.UnusedRun.CountValue(true)
 }
 
 func (c *InputReadingCounts) countUnused(why UnusedReason) {
@@ -100,13 +109,14 @@ func (c *InputReadingCounts) countUnused(why UnusedReason) {
 // countRejected counts a rejected reading and stores it as the last one.
 func (c *InputReadingCounts) countRejected(why UnusedReason, r Reading) {
 	c.countUnused(why)
+	c.UnusedRun.CountValue(false)
 	if why.MeansWrongValue() {
 		c.RecentWrongShare.CountValue(true)
 	}
 	if c.LastRejectedByReason == nil {
 		c.LastRejectedByReason = map[UnusedReason]RejectedReading{}
 	}
-	c.LastRejected = RejectedReading{why, r.Line, r.Time, r.Text, r.Value}
+	c.LastRejected = RejectedReading{why, r.Line, r.Time, r.Text, r.Value, r.Unit}
 	c.LastRejectedByReason[why] = c.LastRejected
 }
 
@@ -123,11 +133,31 @@ func (in *inputState) acceptedValue(r Reading) (float64, UnusedReason) {
 		return 0, ReasonNotANumber
 	case v-v != 0:
 		return 0, ReasonNotFinite
-	case IsOutsideRange(v, in.ValidRange), IsOutsideRange(v, in.deviceValidRange),
-		in.Transform == spec.TransformLog1p && v <= -1:
+	case IsOutsideRange(v, in.device.ValidRange):
+		return 0, ReasonOutOfRange
+	}
+	if r.Unit != in.readingUnit {
+		in.readingUnit = r.Unit
+		in.conversion, in.unitErr = in.conversionFrom(r.Unit)
+	}
+	if in.unitErr != nil {
+		return 0, ReasonWrongUnit
+	}
+	v = in.conversion.Apply(v)
+	if IsOutsideRange(v, in.ValidRange) || in.Transform == spec.TransformLog1p && v <= -1 {
 		return 0, ReasonOutOfRange
 	}
 	return v, ""
+}
+
+// conversionFrom returns the conversion to the unit of the input for readings with a unit. The unit in the device's
+// configuration has precedence. Values without a unit are not converted.
+func (in *inputState) conversionFrom(readingUnit string) (units.Conversion, error) {
+	from := cmp.Or(in.device.Unit, readingUnit, in.Unit)
+	if in.Unit == "" {
+		from = ""
+	}
+	return units.Between(from, in.Unit)
 }
 
 // classIndexOf returns the index of the class that a reading names, or a reason for rejecting it. If no class has the
@@ -173,7 +203,7 @@ func (in *inputState) pointValue(j pointAggregate, zero bool) float64 {
 	case in.Resampling == spec.ResampleCount && (zero || j.readingCount > 0):
 		v = float64(j.readingCount)
 	case j.readingCount == 0:
-	case in.Resampling == spec.ResampleLast:
+	case in.Resampling == spec.ResampleLast, in.Resampling == spec.ResampleHeld:
 		v = j.last
 	case in.Resampling == spec.ResampleMax:
 		v = j.max
@@ -193,10 +223,24 @@ func (in *inputState) pointValue(j pointAggregate, zero bool) float64 {
 	return v
 }
 
+// heldValue returns the value of the last used reading for point k, or absentValue if the reading is too old.
+func (in *inputState) heldValue(k, step int64) float64 {
+	last := in.plausibility.lastUsedReading
+	if !in.hasReading || in.isOffline || k*step-last.time > int64(in.MaxAge) {
+		return absentValue
+	}
+	var held pointAggregate
+	held.addValue(last.value)
+	return in.pointValue(held, false)
+}
+
 // closePoint completes grid point k. It stores the value, replaced by rule m if it is missing, and returns the measured
 // value.
 func (in *inputState) closePoint(k int64, m FillRule, step int64) (measured float64) {
 	v := in.pointValue(in.openPointAggregate, in.hasReading)
+	if in.Resampling == spec.ResampleHeld && in.openPointAggregate.readingCount == 0 {
+		v = in.heldValue(k, step)
+	}
 	measured, in.openPointAggregate = v, pointAggregate{}
 	switch {
 	case isPresent(v):

@@ -77,29 +77,37 @@ func (o *oracle) input(name string) spec.InputSeries {
 func (o *oracle) step() int64         { return int64(o.c.Recipe.Grid.Step) }
 func (o *oracle) point(t int64) int64 { return int64(math.Ceil(float64(t) / float64(o.step()))) }
 
+// numeric returns the number of a reading: its value, or the index of its class.
+func (o *oracle) numeric(in spec.InputSeries, r grid.Reading) float64 {
+	if len(in.Classes) > 0 {
+		return float64(slices.Index(in.Classes, r.Text))
+	}
+	return r.Value
+}
+
 // measured aggregates the readings with a time in (t − step, t].
 func (o *oracle) measured(name string, k int64) float64 {
 	var here []float64
 	heard, in := false, o.input(name)
+	var last grid.Reading
 	for _, r := range o.readings {
 		if r.Input != name || r.Time > k*o.step() {
 			continue
 		}
-		heard = true
+		heard, last = true, r
 		if r.Time > (k-1)*o.step() {
-			v := r.Value
-			if len(in.Classes) > 0 {
-				v = float64(slices.Index(in.Classes, r.Text))
-			}
-			here = append(here, v)
+			here = append(here, o.numeric(in, r))
 		}
+	}
+	if in.Resampling == spec.ResampleHeld && heard && k*o.step()-last.Time <= int64(in.MaxAge) && len(here) == 0 {
+		here = []float64{o.numeric(in, last)}
 	}
 	v := math.NaN()
 	switch sum := 0.0; {
 	case in.Resampling == spec.ResampleCount && heard:
 		v = float64(len(here))
 	case len(here) == 0:
-	case in.Resampling == spec.ResampleLast:
+	case in.Resampling == spec.ResampleLast, in.Resampling == spec.ResampleHeld:
 		v = here[len(here)-1]
 	case in.Resampling == spec.ResampleMax:
 		v = slices.Max(here)

@@ -16,6 +16,7 @@ type Reading struct {
 	// represents, as for "21.5" and "true", or NaN.
 	Text  string
 	Value float64
+	Unit  string // unit of the value, if the payload contains it
 	// Line is the line number of the reading in its feed; 0 if it was not read from a file.
 	Line int64
 	// SequenceNumber is the position of the line or entry in its source. It increases, and does not change when the
@@ -56,6 +57,7 @@ const (
 	ReasonNotANumber   UnusedReason = "not_a_number"  // not a number
 	ReasonNotFinite    UnusedReason = "not_finite"    // infinite or too large for a float32
 	ReasonOutOfRange   UnusedReason = "out_of_range"  // outside the valid range of the input
+	ReasonWrongUnit    UnusedReason = "wrong_unit"    // in a unit that cannot be converted to the unit of the input
 	ReasonUnknownClass UnusedReason = "unknown_class" // not a class of the input
 	ReasonLate         UnusedReason = "late"          // older than the newest reading by more than the lateness
 	ReasonDuplicate    UnusedReason = "twice"         // duplicate with the same input, source and time
@@ -72,8 +74,8 @@ const (
 
 // UnusedReasons returns all values of UnusedReason.
 func UnusedReasons() []UnusedReason {
-	return []UnusedReason{ReasonMissing, ReasonNotANumber, ReasonNotFinite, ReasonOutOfRange, ReasonUnknownClass,
-		ReasonLate, ReasonDuplicate, ReasonStuck, ReasonJump, ReasonBadTime,
+	return []UnusedReason{ReasonMissing, ReasonNotANumber, ReasonNotFinite, ReasonOutOfRange, ReasonWrongUnit,
+		ReasonUnknownClass, ReasonLate, ReasonDuplicate, ReasonStuck, ReasonJump, ReasonBadTime,
 		ReasonFutureTime,
 		ReasonMalformed, ReasonNoRoom, ReasonGap, ReasonNoLabel}
 }
@@ -82,8 +84,8 @@ func UnusedReasons() []UnusedReason {
 // and surplus values.
 func (why UnusedReason) MeansWrongValue() bool {
 	switch why {
-	case ReasonNotANumber, ReasonNotFinite, ReasonOutOfRange, ReasonUnknownClass, ReasonStuck, ReasonJump,
-		ReasonBadTime, ReasonFutureTime, ReasonMalformed:
+	case ReasonNotANumber, ReasonNotFinite, ReasonOutOfRange, ReasonWrongUnit, ReasonUnknownClass, ReasonStuck,
+		ReasonJump, ReasonBadTime, ReasonFutureTime, ReasonMalformed:
 		return true
 	}
 	return false

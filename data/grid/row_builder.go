@@ -17,12 +17,21 @@ type RowBuilderConfig struct {
 	CalendarZone     *time.Location // time zone of calendar columns; nil means UTC
 	MissingFill      FillRule
 	MissingValues    MissingValues
-	// valid range [minimum, maximum] by input on this device, in addition to the recipe's ranges
-	RangeByInput map[string][]float64
+	DeviceInputs     map[string]DeviceInput // properties of inputs on this device, by name
 	// AcceptTarget, if set, reports whether a target is valid. Rows with an invalid target are not made.
 	AcceptTarget      func(y float64) bool
 	MaxQueuedReadings int  // maximum number of queued readings; 0 means DefaultMaxQueuedReadings
 	IsForPrediction   bool // whether to make each row as soon as its point is closed, with target 0, for predictions
+}
+
+// DeviceInput contains the properties of an input on one device.
+type DeviceInput struct {
+	// Unit is the unit of the readings. It replaces the units that readings contain. If it is empty, readings without a
+	// unit have the unit of the recipe.
+	Unit string
+	// ValidRange is the valid range [minimum, maximum] of readings before they are converted to the unit of the recipe.
+	// It is nil if any value is valid.
+	ValidRange []float64
 }
 
 // FillRule defines the replacement of missing values.
@@ -107,7 +116,11 @@ func NewRowBuilder(c RowBuilderConfig) (*RowBuilder, error) {
 		g.maxQueuedReadings = DefaultMaxQueuedReadings
 	}
 	for i, in := range c.Recipe.Inputs {
-		g.inputs[i] = newInputState(in, c.MissingValues, c.RangeByInput[in.Name])
+		g.inputs[i] = newInputState(in, c.MissingValues, c.DeviceInputs[in.Name])
+		if g.inputs[i].unitErr != nil {
+			return nil, fmt.Errorf("input %q: the unit in data.units does not fit the task: %w", in.Name,
+				g.inputs[i].unitErr)
+		}
 		g.indexByInput[in.Name], g.lastReleasedByInput[i].time = i, -1
 	}
 	return g, g.prepareColumns(c.ExpandedFeatures, c.Target)

@@ -39,9 +39,13 @@ func config(t *testing.T, target string, fill grid.FillRule) grid.RowBuilderConf
 				{Name: "low", Resampling: spec.ResampleMin, StuckAfter: 90 * time.Minute, MaxJump: 40},
 				{Name: "rain", Resampling: spec.ResampleSum}, {Name: "tips", Resampling: spec.ResampleCount},
 				{Name: "wd", Classes: []string{"N", "E", "S W"}}, {Name: "label", LabelLateness: 3 * time.Hour},
+				{Name: "level", Resampling: spec.ResampleHeld, MaxAge: 3 * time.Hour, Transform: spec.TransformLog1p},
+				{Name: "valve", Resampling: spec.ResampleHeld, MaxAge: 100 * time.Minute, Classes: []string{"on",
+					"off"}},
 			}}.WithDefaults(),
 		ExpandedFeatures: []string{"pm", "pm lag 1h", "temp mean 90m", "gust max 1h", "low min 1h", "pm std 2h", "rain",
-			"tips", "wd = N", "wd = S W", "hour sin", "hour cos", "weekday sin", "weekday cos"},
+			"tips", "wd = N", "wd = S W", "hour sin", "hour cos", "weekday sin", "weekday cos", "level mean 1h",
+			"valve = on"},
 		Target: target, CalendarZone: zone(t, "Europe/Berlin"), MissingFill: fill,
 	}
 }
@@ -50,7 +54,7 @@ func config(t *testing.T, target string, fill grid.FillRule) grid.RowBuilderConf
 func stream(rng *rand.Rand, hours int, lost float64) (all []grid.Reading) {
 	at, held := began.UnixNano(), map[string]float64{"temp": 1, "low": 1}
 	for end := at + int64(hours)*60*minute; at < end; at += 1 + rng.Int64N(12*minute) {
-		for _, name := range []string{"pm", "temp", "gust", "low", "rain", "tips", "wd"} {
+		for _, name := range []string{"pm", "temp", "gust", "low", "rain", "tips", "wd", "level", "valve"} {
 			r := grid.Reading{Input: name, Time: at + rng.Int64N(9)*minute, Value: 100 * rng.Float64()}
 			if v := held[name]; v > 0 && rng.Float64() < 0.9 {
 				r.Value = v
@@ -59,6 +63,12 @@ func stream(rng *rand.Rand, hours int, lost float64) (all []grid.Reading) {
 			}
 			if name == "wd" {
 				r.Value, r.Text = 0, []string{"N", "E", "S W"}[rng.IntN(3)]
+			}
+			if name == "valve" {
+				r.Value, r.Text = 0, []string{"on", "off"}[rng.IntN(2)]
+			}
+			if (name == "level" || name == "valve") && rng.Float64() < 0.8 {
+				continue // the value has not changed
 			}
 			if rng.Float64() >= lost {
 				all = append(all, r)
@@ -166,7 +176,7 @@ func TestRowsAreThoseOfTheDefinition(t *testing.T) {
 	for seed := range uint64(24) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		fill := fills[seed%3]
-		target := []string{"pm in 3h", "label", "wd in 1h", "rain in 30m"}[seed%4]
+		target := []string{"pm in 3h", "label", "wd in 1h", "rain in 30m", "level in 1h"}[seed%5]
 		c := config(t, target, fill)
 		all := stream(rng, 30, []float64{0, 0.05, 0.4}[seed/3%3])
 		name := fmt.Sprintf("seed %d, target %s, missing %s", seed, target, fill.Policy)

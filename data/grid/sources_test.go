@@ -89,7 +89,8 @@ func TestClassOfAReading(t *testing.T) {
 		{both, text("true"), 0}, {both, text("1"), 1}, {both, number(1), 0}, {both, text("NaN"), 2},
 		{both, text("nan"), missing}, {both, text(".5"), 3},
 	} {
-		v, why := grid.NewReadingCheck(spec.InputSeries{Classes: tt.classes}, grid.MissingValues{}, nil)(tt.reading)
+		v, why := grid.NewReadingCheck(spec.InputSeries{Classes: tt.classes}, grid.MissingValues{},
+			grid.DeviceInput{})(tt.reading)
 		switch why {
 		case grid.ReasonUnknownClass:
 			v = unknown

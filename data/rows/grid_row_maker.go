@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/units"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -37,14 +38,14 @@ type gridRowMaker struct {
 type ValueRules struct {
 	MissingFill   grid.FillRule
 	MissingValues grid.MissingValues
-	RangeByInput  map[string][]float64 // valid range [minimum, maximum] by input
-	MaxWrongShare float64              // maximum share of wrong values of an input
+	DeviceInputs  map[string]grid.DeviceInput // properties of inputs on this device, by name
+	MaxWrongShare float64                     // maximum share of wrong values of an input
 	Now           func() time.Time
 }
 
 // ValueRulesFromConfig returns the rules of a configuration section.
 func ValueRulesFromConfig(c *data.Config, now func() time.Time) ValueRules {
-	return ValueRules{c.FillRule(), c.MissingValueRules(), c.RangeByColumn, c.UnusableShareLimit(), now}
+	return ValueRules{c.FillRule(), c.MissingValueRules(), c.DeviceInputs(), c.UnusableShareLimit(), now}
 }
 
 // NewRowsFromReadings returns the rows that are made from the readings of feed f. explainNoReadings
@@ -54,7 +55,7 @@ func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at Stora
 	r := &gridRowMaker{feed: f, neededInputs: w.Inputs(), rules: by, explainNoReadings: explainNoReadings,
 		gridConfig: grid.RowBuilderConfig{Recipe: *w.Recipe, ExpandedFeatures: w.Features, Target: w.Target,
 			MissingFill:   by.MissingFill,
-			MissingValues: by.MissingValues, RangeByInput: by.RangeByInput, IsForPrediction: w.IsForPrediction}}
+			MissingValues: by.MissingValues, DeviceInputs: by.DeviceInputs, IsForPrediction: w.IsForPrediction}}
 	if r.targetFilter.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
 		// Use a closure, because restartGrid replaces r.targetFilter.
 		r.gridConfig.AcceptTarget = func(y float64) bool { return r.targetFilter.Accept(y) }
@@ -275,7 +276,7 @@ func (r *gridRowMaker) updateQualityReport(rows int) {
 	all := data.QualityReport{Rows: rows, BadRows: int(dropped)}
 	for _, c := range counts {
 		e := data.ColumnReport{Name: c.Input, Used: c.Used, NewestTime: c.NewestTime, Unused: c.Unused,
-			RecentWrongShare: c.RecentWrongShare.Share()}
+			RecentWrongShare: c.RecentWrongShare.Share(), UnusedRun: c.UnusedRun}
 		if c.LastGapTime > 0 {
 			e.LastUnusedWhere = "the row at " + FormatTime(c.LastGapTime)
 			for why := range c.Unused { // for reasons without a rejected reading
@@ -296,7 +297,8 @@ func (r *gridRowMaker) updateQualityReport(rows int) {
 
 // unusedValueOf returns the place and description of a reading that the grid has rejected.
 func (r *gridRowMaker) unusedValueOf(input string, of grid.RejectedReading) data.UnusedValue {
-	e := data.UnusedValue{Problem: describeRejectedReading(of)}
+	in := r.gridConfig.Recipe.Inputs[r.gridConfig.Recipe.InputIndex(input)]
+	e := data.UnusedValue{Problem: describeRejectedReading(of, in.Unit)}
 	switch {
 	case of.Line > 0:
 		e.Where = r.feed.DescribeReadingPlace(input, of.Line)
@@ -306,8 +308,8 @@ func (r *gridRowMaker) unusedValueOf(input string, of grid.RejectedReading) data
 	return e
 }
 
-// describeRejectedReading describes a reading that the grid has rejected.
-func describeRejectedReading(c grid.RejectedReading) string {
+// describeRejectedReading describes a reading that the grid has rejected. inputUnit is the unit of its input.
+func describeRejectedReading(c grid.RejectedReading, inputUnit string) string {
 	text := c.Text
 	if text == "" {
 		text = strconv.FormatFloat(c.Value, 'g', -1, 64)
@@ -323,6 +325,10 @@ func describeRejectedReading(c grid.RejectedReading) string {
 		return data.QuoteForMessage(text) + " has not changed for too long"
 	case grid.ReasonJump:
 		return data.QuoteForMessage(text) + " is too far from the previous value"
+	case grid.ReasonWrongUnit:
+		_, err := units.Between(c.Unit, inputUnit)
+		return fmt.Sprintf("%s has a wrong unit: %v: set the sensor's unit in data.units, or correct the sensor",
+			data.QuoteForMessage(text), err)
 	case grid.ReasonNoRoom:
 		return "the queue of readings is full"
 	}
@@ -345,6 +351,9 @@ func (r *gridRowMaker) QualityReport() data.QualityReport {
 			e.LastUnusedWhere)
 		// the grid checks only the values that the feed has accepted
 		e.RecentWrongShare = 1 - (1-e.RecentWrongShare)*(1-c.RecentWrongShare)
+		if !e.UnusedRun.IsUnusual() {
+			e.UnusedRun = c.UnusedRun
+		}
 		for why, n := range c.Unused {
 			e.AddUnusedCount(why, n)
 		}

@@ -130,15 +130,25 @@ type TaskRows struct {
 	lastSnapshotRowCount     int              // number of rows in the last snapshot, including dropped ones
 	lastSnapshot             data.RowSnapshot // last snapshot
 	replacementReason        string           // why the rows of the last snapshot were discarded; cleared once reported
+	hasUpdatedReport         bool             // whether UpdateQualityReport has read data since the last snapshot
 }
 
 // Changed implements data.QueriedRows.
 func (r *TaskRows) Changed() bool {
-	return r.Shared.Maker.Changed() || r.Shared.Raw.Err() != nil || r.lastVersion != r.Shared.rowsVersion
+	return r.hasUpdatedReport || r.Shared.Maker.Changed() || r.Shared.Raw.Err() != nil ||
+		r.lastVersion != r.Shared.rowsVersion
 }
 
 // QualityReport implements data.QualityReporter.
 func (r *TaskRows) QualityReport() data.QualityReport { return r.Shared.QualityReport() }
+
+// UpdateQualityReport implements data.QualityUpdater. The next snapshot returns an error of the source again.
+func (r *TaskRows) UpdateQualityReport() {
+	if r.Shared.Maker.Changed() {
+		_ = r.Shared.Maker.AddNewRows(r.Shared)
+		r.hasUpdatedReport = true
+	}
+}
 
 // Snapshot implements data.QueriedRows.
 func (r *TaskRows) Snapshot() (data.RowSnapshot, error) {
@@ -147,7 +157,7 @@ func (r *TaskRows) Snapshot() (data.RowSnapshot, error) {
 		r.Shared.findOutliers()
 	}
 	before := r.lastVersion
-	r.lastVersion = r.Shared.rowsVersion
+	r.lastVersion, r.hasUpdatedReport = r.Shared.rowsVersion, false
 	if err != nil {
 		return data.RowSnapshot{}, err
 	}

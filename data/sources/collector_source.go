@@ -41,7 +41,7 @@ func (s *collectorSource) Start(e data.CollectorEnv) (err error) {
 // OpenRows implements data.Source.
 func (s *collectorSource) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.Recipe == nil {
-		return unreadableRowsWithoutInputs{}
+		return unreadableRows{errTaskWithoutInputs}
 	}
 	wanted := w.Inputs()
 	return s.sharedRowsByKey.OpenTaskRows(w, func() *rows.SharedRows {
@@ -77,6 +77,7 @@ func (s *collectorSource) QualityReport() data.QualityReport {
 		}
 	}
 	r.Troubles = s.recorder.stats.currentTroubles(inputs)
+	r.AddUnusedValueTroubles(inputs)
 	return r
 }
 
@@ -106,12 +107,14 @@ func (r *readingRecorder) noReadingsError(wanted []string) error {
 	return &data.FileError{File: r.env.RingFolder, Problem: why}
 }
 
-// unreadableRowsWithoutInputs implements data.QueriedRows for a task that has columns but no inputs.
-type unreadableRowsWithoutInputs struct{}
+// unreadableRows implements data.QueriedRows for a task that the configuration of the source does not permit.
+type unreadableRows struct{ err error }
 
-func (unreadableRowsWithoutInputs) Changed() bool { return false }
+// Changed implements data.QueriedRows.
+func (unreadableRows) Changed() bool { return false }
 
-func (unreadableRowsWithoutInputs) Snapshot() (data.RowSnapshot, error) {
-	return data.RowSnapshot{}, errors.New("the task requires columns of a file, " +
-		"but the data source provides readings: define task.inputs, or use a file on the device (data.source: csv)")
-}
+// Snapshot implements data.QueriedRows.
+func (r unreadableRows) Snapshot() (data.RowSnapshot, error) { return data.RowSnapshot{}, r.err }
+
+var errTaskWithoutInputs = errors.New("the task requires columns of a file, " +
+	"but the data source provides readings: define task.inputs, or use a file on the device (data.source: csv)")

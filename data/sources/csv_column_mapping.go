@@ -195,7 +195,7 @@ func (t *columnMapping) readCell(record []string, i int, classes []string) (c cs
 // checkNumber returns the reason for rejecting a number in required column i of a row, or "".
 func (t *columnMapping) checkNumber(i int, v float64, labels *rows.TargetFilter) data.UnusedReason {
 	switch {
-	case grid.IsOutsideRange(v, t.filter.rangeByColumn[t.wantedNames[i]]):
+	case grid.IsOutsideRange(v, t.filter.deviceInputs[t.wantedNames[i]].ValidRange):
 		return grid.ReasonOutOfRange
 	case i == t.targetNameIndex && !labels.Accept(v):
 		return grid.ReasonUnknownClass

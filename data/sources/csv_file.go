@@ -31,6 +31,8 @@ func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) 
 	problems.AddError(section+".time_format", err)
 	problems.Require(c.MissingValuePolicy != grid.FillLast || c.TimeColumn != "", section+".time",
 		"is empty, but missing: last requires the time of each row: set time to the name of its column")
+	problems.Require(len(c.UnitByInput) == 0 || c.TimeColumn != "", section+".time",
+		"is empty, but units requires the time of each row: set time to the name of its column")
 	problems.Require(c.ShareCount >= 0, section+".shares", "invalid value %d: must not be negative", c.ShareCount)
 	problems.Require(c.ShareIndex >= 0 && c.ShareIndex < max(c.ShareCount, 1), section+".share",
 		"invalid value %d: must be between 0 and shares - 1 (shares is %d)",
@@ -43,16 +45,18 @@ func openCSV(c *data.Config) (data.Source, error) {
 	d, err := dialectFromConfig(c)
 	filter := RowFilter{RequiredTextByColumn: c.RequiredTextByColumn, ShareIndex: c.ShareIndex,
 		ShareCount: c.ShareCount, TimeColumn: c.TimeColumn, dialect: d, missingFill: c.FillRule(),
-		rangeByColumn: c.RangeByColumn}
-	return &csvFile{path: c.CSVPath, filter: filter, maxUnusableShare: c.UnusableShareLimit(),
-		rowStorage: rows.StorageSettingsFromConfig(c),
-		now:        time.Now}, err
+		deviceInputs: c.DeviceInputs()}
+	return &csvFile{path: c.CSVPath, filter: filter, hasUnits: len(c.UnitByInput) > 0,
+		maxUnusableShare: c.UnusableShareLimit(),
+		rowStorage:       rows.StorageSettingsFromConfig(c),
+		now:              time.Now}, err
 }
 
 // csvFile is a source that reads CSV files with named columns, to which other programs may append.
 type csvFile struct {
 	path             string
 	filter           RowFilter
+	hasUnits         bool    // whether the configuration contains units of inputs
 	maxUnusableShare float64 // maximum share of unusable rows
 	rowStorage       rows.StorageSettings
 	sharedRowsByKey  rows.SharedRowsCache
@@ -62,6 +66,10 @@ type csvFile struct {
 // OpenRows implements data.Source. Lines are readings only if the file has a time column. Otherwise each line is a
 // finished row, and its columns are the columns of the task.
 func (f *csvFile) OpenRows(w data.RowQuery) data.QueriedRows {
+	if w.Recipe == nil && f.hasUnits {
+		return unreadableRows{errors.New("data.units requires a task with inputs, because the columns of this task " +
+			"have no units: remove data.units")}
+	}
 	return f.sharedRowsByKey.OpenTaskRows(w, func() *rows.SharedRows {
 		follows := fileFollower{path: f.path, now: f.now}
 		if f.filter.TimeColumn != "" {
@@ -83,7 +91,7 @@ func (f *csvFile) OpenRows(w data.RowQuery) data.QueriedRows {
 // valueRules returns the rules for the readings of the file.
 func (f *csvFile) valueRules() rows.ValueRules {
 	return rows.ValueRules{MissingFill: f.filter.missingFill, MissingValues: f.filter.dialect.missingValues,
-		RangeByInput: f.filter.rangeByColumn, MaxWrongShare: f.maxUnusableShare, Now: f.now}
+		DeviceInputs: f.filter.deviceInputs, MaxWrongShare: f.maxUnusableShare, Now: f.now}
 }
 
 // readFirstRowTime returns the time of the first row of a text. found is false if the text has no row. If the header

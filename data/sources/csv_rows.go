@@ -22,9 +22,9 @@ type RowFilter struct {
 	// TimeColumn, if set, is the column with the time of a row. Rows must be in order of time.
 	TimeColumn string
 
-	dialect       csvDialect
-	rangeByColumn map[string][]float64 // valid range [minimum, maximum] by column of the task
-	missingFill   grid.FillRule        // treatment of missing values; the zero value means that they are an error
+	dialect      csvDialect
+	deviceInputs map[string]grid.DeviceInput // properties of columns or inputs, by their name in the task
+	missingFill  grid.FillRule               // treatment of missing values; the zero value means that they are an error
 }
 
 // isInOwnShare reports whether the nth row with the required texts, counted from 1, belongs to this share.

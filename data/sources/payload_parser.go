@@ -216,7 +216,8 @@ func (p *payloadParser) addValue(input string, of payload.Reading, from payloadM
 		return
 	}
 	value := of.Value
-	r, why := data.Reading{Input: input, Time: at, Source: from.sourceHash}, data.UnusedReason("")
+	r, why := data.Reading{Input: input, Time: at, Source: from.sourceHash,
+		Unit: strings.ToValidUTF8(of.Unit[:min(len(of.Unit), maxUnitBytes)], "")}, data.UnusedReason("")
 	switch v := value.(type) {
 	case json.Number:
 		number, err := strconv.ParseFloat(string(v), 64)

@@ -12,35 +12,40 @@ import (
 
 // A batch in the ring contains readings one after another. Layout of a reading:
 //
-//	2·index + hasText (uvarint) | name | source (8 bytes) | time delta (varint) | value (8 bytes) or text
+//	2·index + hasText (uvarint) | name | unit | source (8 bytes) | time delta (varint) | value (8 bytes) or text
 //
-// Each pair of a name and a source has an index, counted from 0 in the order of its first occurrence in the batch. The
-// name and the source are only written at this first occurrence. hasText is 1 if the reading has a text, and 0 if it
-// has a value. Names and texts are written as a length (uvarint) and the bytes. The time delta is the difference from
-// the time of the previous reading. Sources and values are little endian.
+// Each combination of a name, a unit and a source has an index, counted from 0 in the order of its first occurrence in
+// the batch. The name, the unit and the source are only written at this first occurrence. hasText is 1 if the reading
+// has a text, and 0 if it has a value. Names, units and texts are written as a length (uvarint) and the bytes. The time
+// delta is the difference from the time of the previous reading. Sources and values are little endian.
 
-// maxTextBytes is the maximum length of the name and of the text of a reading, in bytes.
-const maxTextBytes = 255
+const (
+	// maxTextBytes is the maximum length of the name and of the text of a reading, in bytes.
+	maxTextBytes = 255
+	// maxUnitBytes is the maximum length of the unit of a reading, in bytes.
+	maxUnitBytes = 64
+)
 
 // readingBatchEncoder encodes readings as a batch.
 type readingBatchEncoder struct {
-	body                  []byte
-	indexByInputAndSource map[inputAndSource]uint64
-	readingCount          int
-	lastReadingTime       int64 // time of the last reading
-	newestTime            int64 // newest time of all readings
+	body            []byte
+	indexBySeries   map[readingSeries]uint64
+	readingCount    int
+	lastReadingTime int64 // time of the last reading
+	newestTime      int64 // newest time of all readings
 }
 
-// inputAndSource identifies an input and one of its sources.
-type inputAndSource struct {
-	input  string
-	source uint64
+// readingSeries identifies readings of the same input and source with the same unit.
+type readingSeries struct {
+	input, unit string
+	source      uint64
 }
 
 // addReading appends a reading. It returns false and appends nothing if the body would exceed longest bytes.
 func (e *readingBatchEncoder) addReading(r data.Reading, longest int) bool {
-	length, index := len(e.body), uint64(len(e.indexByInputAndSource))
-	known, found := e.indexByInputAndSource[inputAndSource{r.Input, r.Source}]
+	series := readingSeries{r.Input, r.Unit, r.Source}
+	length, index := len(e.body), uint64(len(e.indexBySeries))
+	known, found := e.indexBySeries[series]
 	if found {
 		index = known
 	}
@@ -50,7 +55,8 @@ func (e *readingBatchEncoder) addReading(r data.Reading, longest int) bool {
 	}
 	e.body = binary.AppendUvarint(e.body, 2*index+flag)
 	if !found {
-		e.body = binary.LittleEndian.AppendUint64(appendLengthPrefixedText(e.body, r.Input), r.Source)
+		e.body = appendLengthPrefixedText(appendLengthPrefixedText(e.body, r.Input), r.Unit)
+		e.body = binary.LittleEndian.AppendUint64(e.body, r.Source)
 	}
 	e.body = binary.AppendVarint(e.body, r.Time-e.lastReadingTime)
 	if r.Text != "" {
@@ -62,10 +68,10 @@ func (e *readingBatchEncoder) addReading(r data.Reading, longest int) bool {
 		e.body = e.body[:length]
 		return false
 	}
-	if e.indexByInputAndSource == nil {
-		e.indexByInputAndSource, e.newestTime = map[inputAndSource]uint64{}, r.Time
+	if e.indexBySeries == nil {
+		e.indexBySeries, e.newestTime = map[readingSeries]uint64{}, r.Time
 	}
-	e.indexByInputAndSource[inputAndSource{r.Input, r.Source}] = index
+	e.indexBySeries[series] = index
 	e.readingCount++
 	e.lastReadingTime, e.newestTime = r.Time, max(e.newestTime, r.Time)
 	return true
@@ -81,20 +87,21 @@ var errInvalidReadingBatch = errors.New("the stored data is not a valid batch of
 // errInvalidReadingBatch if the body is invalid. The checksum was verified before, so a different program must have
 // written the batch.
 func decodeReadingBatch(body []byte, first uint64, take func(data.Reading)) error {
-	var names []inputAndSource
+	var all []readingSeries
 	last := int64(0)
 	for len(body) > 0 {
 		head, n := binary.Uvarint(body)
-		if n <= 0 || head/2 > uint64(len(names)) {
+		if n <= 0 || head/2 > uint64(len(all)) {
 			return errInvalidReadingBatch
 		}
 		body = body[n:]
-		if head/2 == uint64(len(names)) {
-			name, rest, ok := cutLengthPrefixedText(body)
-			if !ok || len(rest) < 8 {
+		if head/2 == uint64(len(all)) {
+			input, rest, hasInput := cutLengthPrefixedText(body)
+			unit, rest, hasUnit := cutLengthPrefixedText(rest)
+			if !hasInput || !hasUnit || len(rest) < 8 {
 				return errInvalidReadingBatch
 			}
-			names, body = append(names, inputAndSource{name, binary.LittleEndian.Uint64(rest)}), rest[8:]
+			all, body = append(all, readingSeries{input, unit, binary.LittleEndian.Uint64(rest)}), rest[8:]
 		}
 		step, n := binary.Varint(body)
 		if n <= 0 {
@@ -102,8 +109,8 @@ func decodeReadingBatch(body []byte, first uint64, take func(data.Reading)) erro
 		}
 		body = body[n:]
 		last += step
-		of := names[head/2]
-		r := data.Reading{Input: of.input, Source: of.source, Time: last, SequenceNumber: first}
+		of := all[head/2]
+		r := data.Reading{Input: of.input, Unit: of.unit, Source: of.source, Time: last, SequenceNumber: first}
 		first++
 		if head%2 == 1 {
 			ok := false

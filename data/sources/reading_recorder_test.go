@@ -394,7 +394,7 @@ func TestRecorderWithAnOldRing(t *testing.T) {
 			t.Fatal(err)
 		}
 		r = record(t, e)
-		want := fmt.Sprintf("%s has format version 9, but this program reads version 2; the file was renamed to", path)
+		want := fmt.Sprintf("%s has format version 9, but this program reads version 3; the file was renamed to", path)
 		if got := r.stats.currentTroubles(nil); len(got) != 1 || got[0].Kind != data.TroubleStorage ||
 			!strings.Contains(got[0].Text, want) {
 			t.Errorf("troubles %+v", got)

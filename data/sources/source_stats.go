@@ -112,6 +112,7 @@ func (l *sourceStats) countUsedReading(r data.Reading) {
 	e.ReceivedValues++
 	e.Used++
 	e.recentWrongShare.CountValue(false)
+	e.UnusedRun.CountValue(true)
 	e.NewestTime = max(e.NewestTime, r.Time)
 }
 
@@ -130,6 +131,7 @@ func (l *sourceStats) countUnusedValue(input string, why data.UnusedReason, prob
 	e.ReceivedValues++
 	l.unusedValueCount++
 	e.Unused[why]++
+	e.UnusedRun.CountValue(false)
 	if why.MeansWrongValue() {
 		e.recentWrongShare.CountValue(true)
 	}

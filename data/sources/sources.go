@@ -45,6 +45,11 @@ func CheckConfig(c *data.Config, problems *spec.ProblemList, section string) {
 		problems.Require(len(bounds) == 2 && bounds[0] < bounds[1], section+".range."+name,
 			"invalid value %v: must be a minimum and a larger maximum, such as [-50, 60]", bounds)
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.UnitByInput)) {
+		unit := c.UnitByInput[name]
+		problems.Require(unit != "" && len(unit) <= maxUnitBytes, section+".units."+name,
+			"invalid unit %s: must have 1 to %d bytes", data.QuoteForMessage(unit), maxUnitBytes)
+	}
 	problems.Require(c.MaxUnusableShare >= 0 && c.MaxUnusableShare < 1, section+".max_bad",
 		"invalid value %v: must be at least 0 and below 1 (0 means the default, 0.2)",
 		c.MaxUnusableShare)

@@ -47,7 +47,7 @@ var errNoRing = errors.New("no readings recorded yet: agentd creates this folder
 // OpenRows implements data.Source.
 func (s *storedRing) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.Recipe == nil {
-		return unreadableRowsWithoutInputs{}
+		return unreadableRows{errTaskWithoutInputs}
 	}
 	return s.sharedRowsByKey.OpenTaskRows(w, func() *rows.SharedRows {
 		return rows.NewRowsFromReadings(&storedRingFeed{ring: s, wantedInputs: w.Inputs()}, w, s.rules, s.rowStorage,

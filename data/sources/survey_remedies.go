@@ -209,7 +209,7 @@ func (s *csvSurvey) missingValueRemedy(f *survey.DataFaultGroup) string {
 
 // rangeRemedy returns the advice for values outside their range.
 func (s *csvSurvey) rangeRemedy(f *survey.DataFaultGroup) string {
-	if bounds := s.file.filter.rangeByColumn[f.Column]; len(bounds) == 2 {
+	if bounds := s.file.filter.deviceInputs[f.Column].ValidRange; len(bounds) == 2 {
 		return fmt.Sprintf("only these values are rejected; if they are correct, widen data.range: {%q: [%v, %v]}",
 			f.Column, bounds[0], bounds[1])
 	}

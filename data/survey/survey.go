@@ -126,7 +126,7 @@ func NewColumnSurvey(name string) *ColumnSurvey {
 func NewInputColumnSurvey(in spec.InputSeries, by rows.ValueRules) *ColumnSurvey {
 	c := NewColumnSurvey(in.Name)
 	c.Unit, c.Texts, c.labelLateness, c.CheckReading = in.Unit, in.Classes, in.LabelLateness,
-		grid.NewReadingCheck(in, by.MissingValues, by.RangeByInput[in.Name])
+		grid.NewReadingCheck(in, by.MissingValues, by.DeviceInputs[in.Name])
 	c.ClassCounts = make([]int, len(in.Classes))
 	return c
 }

@@ -26,6 +26,7 @@ var rooms = []room{
 
 	{"task", 2, true, "what a wire.Task means in learner terms: the daemons and the simulator run the same code"},
 	{"data", 2, false, "what a source of rows is: the interfaces, their configuration and their reports"},
+	{"data/units", 1, true, "conversions between units of measurement"},
 	{"data/sparkplug", 1, true, "payloads of Sparkplug B, which data/payload reads and agentd's announcements write"},
 	{"data/payload", 2, false, "formats of messages of devices: it knows no broker and no clock"},
 	{"data/rows", 2, false, "rows made of lines or readings, in memory or in a file: it knows no source"},
@@ -190,6 +191,7 @@ var beside = []struct{ from, to, why string }{
 	{"data/discover", "data/payload", "a survey of a broker decodes the messages"},
 	{"host", "mqtt", "the owner waits for the events of a connection"},
 	{"data/grid", "spec", "the recipe is in the words of files"},
+	{"data/grid", "data/units", "readings are converted to the unit of their input"},
 	{"wire", "spec", "words travel as bytes, by one table for each type"},
 	{"learner", "spec", "a model is described in the words that files use"},
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
