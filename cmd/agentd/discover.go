@@ -261,7 +261,7 @@ func (l *siteListener) writeProposal(out io.Writer, p discover.Proposal) error {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "wrote %s and %s to %s: delete the lines that you do not need, and copy the rest to agentd.yaml "+
-		"and coordinator.yaml\n", agentProposal, coordinatorProposal, l.folder)
+	fmt.Fprintf(out, "wrote %s and %s to %s; delete the lines of values that the model does not need; then create a "+
+		"federation with: coordinator init NAME --from %[2]s\n", agentProposal, coordinatorProposal, l.folder)
 	return nil
 }

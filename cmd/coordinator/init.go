@@ -28,8 +28,9 @@ The command writes coordinator.yaml, the coordinator's key, an empty list of dev
 (agents.keys), and agentd.yaml, the common configuration of the devices: each device
 adds only its id and its data. With --from, the command derives the columns and the
 kind of task from a CSV file of a device: the last numeric column is the target, and
-all other numeric columns are features, except times. On a terminal, the command asks
-for all values that no flag sets.
+all other numeric columns are features, except times. --from also accepts the file
+coordinator.discovered.yaml of "agentd discover --write". On a terminal, the command
+asks for all values that no flag sets.
 
 With a broker over TLS (mqtts://), devices join with tokens ("coordinator enrol").
 The folder then also contains the root key (root.key), which signs only the root
@@ -56,7 +57,7 @@ the broker; and files for Mosquitto. Move root.key to a machine without a networ
 	flags.StringVar(&f.CoordinatorURL, "join", "",
 		"https://HOST:PORT at which devices reach this machine to join (default: the broker's host, port 8884)")
 	flags.StringVar(&f.csvSamplePath, "from", "", "CSV file of a device, from which the columns and the kind of "+
-		"model are derived")
+		"model are derived, or coordinator.discovered.yaml")
 	flags.StringSliceVar(&f.Features, "features", nil, "input columns")
 	flags.StringVar(&f.Target, "target", "", "column to predict")
 	flags.StringVar((*string)(&f.Model), "model", "", "model kind: "+strings.Join(setup.ModelKinds(),
@@ -69,8 +70,11 @@ the broker; and files for Mosquitto. Move root.key to a machine without a networ
 	flags.BoolVar(&f.UsesRobustAggregation, "robust", false,
 		"limit the influence of a single device on the model; also reduces the influence of honest devices with "+
 			"unusual data (docs/ROBUSTNESS.md)")
-	flags.IntVar(&f.DeviceCount, "agents", 0, fmt.Sprintf("number of devices in the federation (default %d)",
-		defaultAnswers.DeviceCount))
+	flags.StringArrayVar(&f.DeviceKeys, "device", nil, `"ID KEY" of a device, with the key that "agentd key new" has `+
+		"printed; may be repeated")
+	flags.IntVar(&f.DeviceCount, "agents", 0,
+		fmt.Sprintf("number of devices in the federation (default: the number of flags --device, or %d)",
+			defaultAnswers.DeviceCount))
 	return cmd
 }
 
@@ -110,7 +114,15 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 		q.askText("CSV file of a device, from which to read the column names (press Enter for none)", &f.csvSamplePath,
 			"")
 	}
-	if f.csvSamplePath != "" {
+	if f.DeviceCount == 0 {
+		f.DeviceCount = len(f.DeviceKeys)
+	}
+	if setup.IsDiscoveredTask(f.csvSamplePath) {
+		if f.Discovered, err = setup.ReadDiscoveredTask(f.csvSamplePath, f.Features, f.Target); err != nil {
+			return err
+		}
+		f.Features, f.Target = f.Discovered.Features, f.Discovered.Target
+	} else if f.csvSamplePath != "" {
 		if f.sample, err = setup.ReadSample(f.csvSamplePath); err != nil {
 			return err
 		}
@@ -197,25 +209,33 @@ func (f *initWizard) nextStepsText(files setup.FederationFiles) string {
 		b.WriteString(f.nextJoinStepsText(files))
 		return b.String()
 	}
+	deviceConfig, deviceKey, startDevice := "agentd.yaml", "agent.key", "agentd run --config agentd.yaml --set id=ID"
+	startHere := os.Args[0] + " run --config " + files.CoordinatorConfig
+	if f.Discovered == nil {
+		startDevice += " --set data.csv=FILE"
+	}
 	if f.usesPackagePaths(files) {
-		fmt.Fprintf(&b, `
-On each device, after copying %s to /etc/agentd/ and setting id and data.csv in it:
-  agentd key new /etc/agentd/agent.key
-  systemctl start agentd
-Here, once for each device with the key that it has printed, then start the coordinator:
-  echo "ID KEY" >> %s
-  systemctl start coordinator
-`, files.AgentConfig, files.AgentList)
+		deviceConfig, deviceKey, startDevice = "/etc/agentd/agentd.yaml", "/etc/agentd/agent.key",
+			"systemctl start agentd"
+		startHere = "systemctl start coordinator"
+		fmt.Fprintf(&b, "\nOn each device, after copying %s to %s and setting id", files.AgentConfig, deviceConfig)
+		if f.Discovered == nil {
+			b.WriteString(" and data.csv")
+		}
+		b.WriteString(" in it:\n")
+	} else {
+		b.WriteString("\nOn each device, in the folder of its copy of agentd.yaml:\n")
+	}
+	if f.Discovered != nil {
+		fmt.Fprintf(&b, "  cat agentd.discovered.yaml >> %s\n", deviceConfig)
+	}
+	if len(f.DeviceKeys) > 0 {
+		fmt.Fprintf(&b, "  %s\nHere:\n  %s\n", startDevice, startHere)
 		return b.String()
 	}
-	fmt.Fprintf(&b, `
-On each device, in the folder of its copy of agentd.yaml (or set id and data.csv in it):
-  agentd key new agent.key
-  agentd run --config agentd.yaml --set id=ID --set data.csv=FILE
-Here, once for each device with the key that it has printed, then start the coordinator:
-  echo "ID KEY" >> %s
-  %s run --config %s
-`, files.AgentList, os.Args[0], files.CoordinatorConfig)
+	fmt.Fprintf(&b,
+		"  agentd key new %s\n  %s\nHere, once for each device with the key that it has printed, then start "+
+			"the coordinator:\n  echo \"ID KEY\" >> %s\n  %s\n", deviceKey, startDevice, files.AgentList, startHere)
 	return b.String()
 }
 

@@ -15,11 +15,25 @@ import (
 // TestInit checks that flags and a sample are sufficient without a terminal, and that missing answers are named.
 func TestInit(t *testing.T) {
 	sample := write(t, "sample.csv", "site,heat,wind,power\nx,1,2,0\ny,2,3,1\nz,2,5,2\n")
+	discovered := write(t, "coordinator.discovered.yaml", "task:\n  inputs: [{name: t, unit: °C}, {name: p}]\n"+
+		"  grid: {step: 10s}\n  features: [t, p]\n  target: t in 10s\n")
+	noInputs := write(t, "other.yaml", "task:\n  features: [t]\n")
+	const key = "fil3950OxALMdA+v0wsMd4plKKHwSRowzzQsiS93FYc="
 	for _, tt := range []struct {
 		args string
 		code int
 		says []string
 	}{
+		{"air --from DISCOVERED", 0, []string{"air learns to predict t in 10s from t, p: linear",
+			"cat agentd.discovered.yaml >> agentd.yaml\n  agentd key new agent.key\n",
+			"agentd run --config agentd.yaml --set id=ID\n"}},
+		{"air --from DISCOVERED --features p --target SPACED --device KEYED", 0,
+			[]string{"air learns to predict p in 20s from p: linear", "--set id=ID\nHere:\n  "}},
+		{"air --from DISCOVERED --target q", 1, []string{"coordinator.discovered.yaml: task.target:"}},
+		{"air --from NOINPUTS", 1, []string{"other.yaml has no task.inputs: use the file coordinator.discovered.yaml"}},
+		{"air --from DISCOVERED --device one", 2, []string{"--device:"}},
+		{"air --from DISCOVERED --device KEYED --broker mqtts://b.example:8883", 2,
+			[]string{"--device: is set, but devices join with tokens"}},
 		{"air --from SAMPLE", 0, []string{
 			"air learns to predict power, one of 3 classes, from heat, wind: softmax, fedavg, at most 100 rounds",
 			"Columns that are not used because they contain texts or times: site", "The broker is on this machine",
@@ -46,7 +60,11 @@ func TestInit(t *testing.T) {
 		{"air --from nothing.csv", 1, []string{"nothing.csv"}},
 	} {
 		dir := filepath.Join(t.TempDir(), "new")
-		args := strings.Fields(strings.ReplaceAll(tt.args, "SAMPLE", sample))
+		args := strings.Fields(strings.NewReplacer("SAMPLE", sample, "DISCOVERED", discovered, "NOINPUTS",
+			noInputs).Replace(tt.args))
+		for i, arg := range args {
+			args[i] = strings.NewReplacer("SPACED", "p in 20s", "KEYED", "one "+key).Replace(arg)
+		}
 		code, out, stderr := clitest.Run(rootCommand(), append(append([]string{"init"}, args...), "--dir", dir)...)
 		for _, want := range tt.says {
 			if want = strings.ReplaceAll(want, "DIR", dir); code != tt.code || !strings.Contains(out+stderr, want) {

@@ -7,12 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fedmesh/fedmesh/data/payload"
 )
 
 // Proposal contains sections of both configuration files for the series of a survey. The user deletes the lines of
 // values that the model does not need.
 type Proposal struct {
-	Agent       string // sections data and readings of agentd.yaml
+	Agent       string // sections data and readings of agentd.yaml, and predict in a comment
 	Coordinator string // section task of coordinator.yaml, with inputs
 }
 
@@ -63,20 +65,30 @@ func Propose(all []*Series, brokerURL string) Proposal {
 	for _, of := range settings {
 		agent.WriteString("    - " + of.yaml() + "\n")
 	}
+	step := gridStep(slowest)
 	if len(changing) > 0 {
-		step := gridStep(slowest)
-		fmt.Fprintf(&coordinator, "  grid: {step: %s}\n  features: [%s]\n  target: %s in %s\n", step,
+		grid := "step: " + step
+		if slices.ContainsFunc(settings, topicSettings.hasOwnTime) {
+			grid += ", lateness: 10s" // the clocks of the devices differ
+		}
+		fmt.Fprintf(&coordinator, "  grid: {%s}\n  features: [%s]\n  target: %s in %s\n", grid,
 			strings.Join(changing, ", "), changing[0], step)
 	}
 	if units.Len() > 0 {
 		agent.WriteString("  units:  # agentd converts these to the units of the task\n" + units.String())
 	}
 	fmt.Fprintf(&agent, "readings:\n  broker:\n    url: %s\n", brokerURL)
+	every := "1m"
+	if d, _ := time.ParseDuration(step); d < time.Minute {
+		every = step
+	}
+	fmt.Fprintf(&agent, "# To publish forecasts at the site's broker, remove the # of the next line.\n"+
+		"#predict: {keep: 1, every: %s, publish: fedmesh/forecast, broker: {url: %q}}\n", every, brokerURL)
 	return Proposal{agent.String(), coordinator.String()}
 }
 
 // gridSteps are the proposed steps of the time grid.
-var gridSteps = []string{"1m", "5m", "10m", "15m", "30m", "1h", "3h", "6h"}
+var gridSteps = []string{"10s", "30s", "1m", "5m", "10m", "15m", "30m", "1h", "3h", "6h"}
 
 // gridStep returns the smallest step that contains at least two values of the slowest input.
 func gridStep(slowest time.Duration) string {
@@ -86,6 +98,12 @@ func gridStep(slowest time.Duration) string {
 		}
 	}
 	return gridSteps[len(gridSteps)-1]
+}
+
+// hasOwnTime reports whether the payloads contain the times of their values.
+func (of topicSettings) hasOwnTime() bool {
+	return of.time != "" || of.rebirth || of.format != "" && of.format != payload.FormatPlain &&
+		!payload.HasTimePath(of.format)
 }
 
 // yaml returns the settings as an element of data.topics.

@@ -299,6 +299,8 @@ data:
 readings:
   broker:
     url: tcp://gateway:1883
+# To publish forecasts at the site's broker, remove the # of the next line.
+#predict: {keep: 1, every: 1m, publish: fedmesh/forecast, broker: {url: "tcp://gateway:1883"}}
 `
 	const coordinator = `# Delete the lines of the inputs that the model does not need, choose the target and the features, and
 # set the valid range of each input that has none.
@@ -308,7 +310,7 @@ task:
     - {name: pump_energy_power}  # Tasmota, observed 263 to 268
     - {name: pump_energy_voltage}  # Tasmota, always 229
     - {name: living_room_temperature, unit: "°C", range: [-60, 150]}  # Zigbee2MQTT, observed 20.5 to 25.5
-  grid: {step: 10m}
+  grid: {step: 10m, lateness: 10s}
   features: [senml_level, pump_energy_power, living_room_temperature]
   target: senml_level in 10m
 `

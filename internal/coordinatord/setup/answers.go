@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -21,9 +22,11 @@ type Answers struct {
 	ClassCount            int // number of classes, numbered from 0; 0 if the target is a number
 	Algorithm             spec.Algorithm
 	DeviceCount           int
+	DeviceKeys            []string // lines of the list of agents, ID KEY
 	UsesRobustAggregation bool
 	// CoordinatorURL is the URL at which devices join, https://HOST:PORT. If it is empty, the broker's host is used.
 	CoordinatorURL string
+	Discovered     *DiscoveredTask // inputs and grid of the task; nil if the devices have files
 }
 
 // Validate reports all invalid answers, by the name of the command's flag.
@@ -54,6 +57,15 @@ func (a *Answers) Validate() error {
 		c.Require(a.usesTokens(), "--join", "is set, but %s is a broker without TLS, for which device keys are "+
 			"distributed by hand",
 			a.BrokerURL)
+	}
+	c.Require(len(a.DeviceKeys) == 0 || !a.usesTokens(), "--device",
+		"is set, but devices join with tokens, because the "+
+			"broker %s uses TLS: remove this option", a.BrokerURL)
+	for _, line := range a.DeviceKeys {
+		id, key, _ := strings.Cut(line, " ")
+		c.AddError("--device", wire.AgentID(id).Validate())
+		_, err := keys.ParsePublic(key)
+		c.AddError("--device", err)
 	}
 	c.Require(a.DeviceCount >= 1, "--agents", "must be at least 1, but is %d", a.DeviceCount)
 	switch a.Model {
@@ -126,6 +138,12 @@ func (a *Answers) coordinatorConfigValues() map[string]any {
 		"round.participants": drawn, "round.quorum": quorum,
 		"round.gather.minimum": quorum, "round.gather.target": a.DeviceCount, "round.gather.first": a.DeviceCount,
 	}
+	if t := a.Discovered; t != nil {
+		keys["task.inputs"], keys["task.grid.step"], keys["task.grid.lateness"] = t.Inputs, t.Grid.Step, t.Grid.Lateness
+		if t.Grid.TimeZone != "" {
+			keys["task.grid.zone"] = t.Grid.TimeZone
+		}
+	}
 	if a.UsesRobustAggregation {
 		keys["round.robust"] = true
 	}
@@ -151,7 +169,10 @@ func (a *Answers) coordinatorConfigValues() map[string]any {
 // coordinator's public key.
 func (a *Answers) agentConfigValues(key string) map[string]any {
 	keys := map[string]any{"federation": a.FederationName, "broker.url": a.BrokerURL, "identity.coordinator_key": key,
-		"id": "", "data.csv": ""} // set on each device; agentd does not start without them
+		"id": ""} // the id is set on each device; agentd does not start without it
+	if a.Discovered == nil {
+		keys["data.csv"] = "" // set on each device, too
+	}
 	if a.Algorithm == spec.FedDec {
 		keys["d2d.uplink"] = true
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/keys"
@@ -73,7 +74,11 @@ func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (Fed
 		}
 	}
 	if _, err := os.Lstat(f.AgentList); errors.Is(err, fs.ErrNotExist) && filepath.Dir(f.AgentList) == dir {
-		if err := store.LocalDisk.WriteFileDurably(f.AgentList, []byte(agentListHeader), 0o666); err != nil {
+		list := agentListHeader
+		for _, line := range a.DeviceKeys {
+			list += line + "\n"
+		}
+		if err := store.LocalDisk.WriteFileDurably(f.AgentList, []byte(list), 0o666); err != nil {
 			return f, err
 		}
 	}
@@ -100,11 +105,33 @@ func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (Fed
 			}
 		}
 	}
+	agentSample := packaging.AgentConfig
+	if a.Discovered != nil {
+		agentSample = withoutDataSections(agentSample)
+	}
 	return f, errors.Join(
 		store.LocalDisk.WriteFileDurably(f.CoordinatorConfig, config.FillSampleConfig(packaging.CoordinatorConfig,
 			lead),
 			0o666),
-		store.LocalDisk.WriteFileDurably(f.AgentConfig, config.FillSampleConfig(packaging.AgentConfig, agent), 0o666))
+		store.LocalDisk.WriteFileDurably(f.AgentConfig, config.FillSampleConfig(agentSample, agent), 0o666))
+}
+
+// withoutDataSections returns the sample configuration of an agent without the sections that `agentd discover`
+// proposes for each device. The user appends these.
+func withoutDataSections(sample []byte) []byte {
+	var kept []string
+	isInSection := false
+	for line := range strings.SplitSeq(string(sample), "\n") {
+		if name, _, isKey := strings.Cut(line, ":"); isKey && name != "" && !strings.ContainsAny(name[:1], " #") {
+			isInSection = name == "data" || name == "readings" || name == "predict"
+		}
+		if !isInSection {
+			kept = append(kept, line)
+		}
+	}
+	return []byte(strings.Join(kept,
+		"\n") + "\n# The sections data, readings and predict of this device, as proposed " +
+		"by agentd discover --write:\n")
 }
 
 // loadOrCreateCoordinatorKey reads the coordinator's key and creates it if it does not exist.
