@@ -31,6 +31,9 @@ type ColumnReport struct {
 	ReceivedValues uint64 // number of values received; for a ring, since the program started
 	Used           uint64 // number of values accepted for rows
 	NewestTime     int64  `json:"Newest"` // time of the newest value, in nanoseconds since 1970
+	// NewestValue is the value at NewestTime of an input from which rows are made; nil for columns of files. It never
+	// leaves the device, except as a metric if metrics.values is set.
+	NewestValue *float64 `json:"-"`
 	// Unused contains the number of rejected values by reason. For grid.ReasonGap and grid.ReasonNoLabel it is the
 	// number of rows that were dropped for lack of a value.
 	Unused          map[UnusedReason]uint64

@@ -37,6 +37,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -82,11 +83,11 @@ var agentScript = []observe.Event{
 		PreviousVerdict: device.RuleVerdict{LocalStepShare: 0.25, DecidingRule: device.RuleTemperature}},
 	device.RulesChecked{RuleVerdict: device.RuleVerdict{LocalStepShare: 0.5, DecidingRule: device.RuleBattery},
 		PreviousVerdict: device.RuleVerdict{DecidingRule: device.RuleBattery}},
-	taskdata.SourceReportReceived{QualityReport: data.QualityReport{LargestWrongShare: 0.125,
+	taskdata.SourceReportReceived{ShowsValues: true, QualityReport: data.QualityReport{LargestWrongShare: 0.125,
 		Columns: []data.ColumnReport{
-			{Name: "pm25", Used: 40, NewestTime: 1772366400e9,
+			{Name: "pm25", Used: 40, NewestTime: 1772366400e9, NewestValue: new(35.5),
 				Unused: map[data.UnusedReason]uint64{grid.ReasonNoRoom: 2}},
-			{Name: "temp", Used: 30, NewestTime: 1772366300e9}},
+			{Name: "temp", Used: 30, NewestTime: 1772366300e9, NewestValue: new(21.0)}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent, Text: "pm25: no readings received since noon"}}}},
 	agentround.NeighborEdgeEnded{Round: 2, Neighbor: "a3", Reason: wire.EdgeEndTooDistant},
 	agentround.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
@@ -126,8 +127,11 @@ var agentScript = []observe.Event{
 	predict.ActivationCommandFailed{Err: errors.New("exit status 1")},
 	external.ProgramEnded{Trainer: "defects", Err: errors.New("exit status 7"), RestartDelay: time.Second},
 	predict.ForecastsMade{NewForecasts: 6, PublishedForecasts: 4, LostForecasts: 2, FailedRows: 1, Anomalies: 1,
-		MeanResidual:     0.125,
-		ForecastDuration: 12 * time.Millisecond},
+		MeanResidual: 0.125, ForecastDuration: 12 * time.Millisecond,
+		ShownForecast: &predict.Forecast{Target: modelfile.PredictionTarget{TargetColumn: "pm25 in 6h",
+			Horizon: 6 * time.Hour}, Value: 41},
+		ShownResidual: &predict.Forecast{Target: modelfile.PredictionTarget{TargetColumn: "pm25 in 6h",
+			Horizon: 6 * time.Hour}, Value: 38, Residual: new(-2.5)}},
 	upload.UpdateFateReceived{Round: 1, Fate: wire.FateAggregated},
 	upload.ResidualChanged{Round: 1, ResidualLost: true},
 	upload.ResidualChanged{Round: 1, Norm: 0.5},

@@ -209,7 +209,7 @@ var ringDamages = []ringDamage{
 		return append(appendSegmentHead(nil, ringSegment{number: 9, firstEntry: 11}), p[segmentHeadSize:]...)
 	}, false, "the file belongs to segment 9", []uint64{11, 30}},
 	{"another version", 2, func(p []byte) []byte { p[4] = 7; return p }, false,
-		"has format version 7, but this program reads version 2", []uint64{11, 30}},
+		"has format version 7, but this program reads version 3", []uint64{11, 30}},
 	{"a batch twice", 2, func(p []byte) []byte {
 		again := p[segmentHeadSize : segmentHeadSize+batchOverhead+10*8]
 		return slices.Concat(p, again, again)

@@ -24,6 +24,17 @@ var (
 		"Time of the last published forecast.")
 	meanResidual = observe.OptionalGauge("residual_mean",
 		"Mean magnitude of the last 1,000 residuals (prediction errors), in the target's unit or as a probability.")
+	forecastValue = observe.OptionalGauge("forecast_value",
+		"Newest forecast, in the target's unit. Only with metrics.values.")
+	forecastHorizon = observe.OptionalGauge("forecast_horizon_seconds",
+		"Time from the row of the newest forecast to the predicted value. Only with metrics.values.")
+	targetValue = observe.OptionalGauge("target_value",
+		"Newest known value of the target, in its unit; absent for classes. Only with metrics.values.")
+	targetForecast = observe.OptionalGauge("target_forecast",
+		"Forecast for the newest known value of the target, in its unit; absent for classes. Only with "+
+			"metrics.values.")
+	forecastResidual = observe.OptionalGauge("forecast_residual",
+		"Newest residual (prediction error), in the target's unit or as a probability. Only with metrics.values.")
 	forecastDuration = observe.Histogram("forecast_duration_seconds",
 		"Time to read and predict one row, averaged over the rows of one check for new data.", forecastBuckets)
 )
@@ -37,6 +48,8 @@ type ForecastsMade struct {
 	Anomalies          int
 	MeanResidual       float64       // mean absolute forecast error of recent rows; NaN if no labels arrived
 	ForecastDuration   time.Duration // time to find the rows and to make the new forecasts
+	ShownForecast      *Forecast     // newest forecast, for metrics; nil if there is none or it must not be shown
+	ShownResidual      *Forecast     // newest forecast with a residual, like ShownForecast
 	Err                error         // error, if it is new or forecasts were lost; otherwise nil
 	ErrorResolved      bool          // true if the previously reported error no longer occurs
 }
@@ -54,6 +67,17 @@ func (e ForecastsMade) Describe(d *observe.EventDescription) {
 	}
 	if e.NewForecasts > 0 {
 		d.ObserveHistogram(forecastDuration, e.ForecastDuration.Seconds()/float64(e.NewForecasts))
+	}
+	if f := e.ShownForecast; f != nil {
+		d.SetGauge(forecastValue, f.Value)
+		d.SetGauge(forecastHorizon, f.Target.Horizon.Seconds())
+	}
+	if f := e.ShownResidual; f != nil {
+		d.SetGauge(forecastResidual, *f.Residual)
+		if len(f.ClassProbabilities) == 0 && f.Target.TargetColumn != "" {
+			d.SetGauge(targetValue, f.Value+*f.Residual)
+			d.SetGauge(targetForecast, f.Value)
+		}
 	}
 	if !math.IsNaN(e.MeanResidual) {
 		d.SetGauge(meanResidual, e.MeanResidual)

@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -395,7 +396,13 @@ func (p *PredictionManager) makeAndPublishForecasts(f *forecaster, m *modelfile.
 		if c.Residual != nil {
 			event.MeanResidual = f.recentResiduals.meanMagnitude()
 		}
+		if p.cfg.ShowsValues && c.Residual != nil {
+			event.ShownResidual = &c
+		} else if p.cfg.ShowsValues {
+			event.ShownForecast = &c
+		}
 	}
+	event.ShownForecast = cmp.Or(event.ShownForecast, event.ShownResidual) // a line of a file has both
 	f.publishWaitingForecasts(&event, p.cfg.PublishForecast)
 	before, text := f.lastReportedError, ""
 	if err == nil {

@@ -34,6 +34,8 @@ type Config struct {
 	ForecastInterval time.Duration
 	// UsualResidualShare is the share of residuals that are considered usual. A larger residual is an anomaly.
 	UsualResidualShare float64
+	// ShowsValues makes the newest forecast and the newest residual metrics of the device.
+	ShowsValues bool
 	// LockKeptModels locks the stored models against concurrent changes by command-line tools. Nil means no locking.
 	LockKeptModels func() (unlock func() error, err error)
 	// OnModelActivated, if set, is called in a background job after a model was put into use.
@@ -417,6 +419,7 @@ var Metrics = []*observe.Metric{
 	judgedModels, judgedModelRisk, riskOfModelInUse,
 	modelInUseVersion, modelInUseSince, modelHookFailures,
 	forecasts, lostForecasts, failedForecasts, anomalies, forecastsOK, lastForecastAt, meanResidual, forecastDuration,
+	forecastValue, forecastHorizon, targetValue, targetForecast, forecastResidual,
 }
 
 var (

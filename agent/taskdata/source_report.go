@@ -37,7 +37,7 @@ func (p *TaskDataLoader) reportSourceIfDue(now time.Time) {
 	p.nextReportAt = now.Add(reportInterval)
 	before := p.previousReport
 	p.previousReport = r.QualityReport()
-	p.core.Observer.Observe(SourceReportReceived{p.previousReport, before})
+	p.core.Observer.Observe(SourceReportReceived{p.previousReport, before, p.cfg.ShowsValues})
 	rows, isUpdatable := r.(data.QualityUpdater)
 	switch {
 	case p.misfit != nil:
@@ -62,6 +62,10 @@ var (
 	dataValues = &observe.Metric{Name: "data_values_total", LabelNames: []string{"input", "result"},
 		Help: "Data values, by input or column (only the first 64) and result. The results gap and no_label count " +
 			"rows that could not be built.",
+		MaxLabelValues: maxInputsWithSeries}
+	inputValue = &observe.Metric{Name: "input_value", Kind: observe.GaugeKind, LabelNames: []string{"input"},
+		Help: "Newest value of an input (only the first 64), in the task's unit or as the number of the class. Only " +
+			"with metrics.values.",
 		MaxLabelValues: maxInputsWithSeries}
 	dataTroubles = observe.GaugeByLabel("data_troubles",
 		"Number of current problems that prevent new readings, by kind. `agentd status` lists these problems.", "kind",
@@ -91,6 +95,7 @@ const SourceReportValue = "source report"
 type SourceReportReceived struct {
 	data.QualityReport
 	PreviousReport data.QualityReport // report contained in the previous event
+	ShowsValues    bool               // whether the newest values become metrics
 }
 
 // Describe implements observe.Event.
@@ -138,6 +143,9 @@ func (e SourceReportReceived) describeColumns(d *observe.EventDescription) {
 		for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
 			addIncrease(d, c.Name, string(why), c.Unused[why], was.Unused[why])
 			logUnusedValues(d, c, why, was.Unused[why])
+		}
+		if e.ShowsValues && c.NewestValue != nil {
+			d.SetGauge(inputValue, *c.NewestValue, c.Name)
 		}
 		if c.NewestTime != 0 && (oldest == 0 || c.NewestTime < oldest) {
 			oldest = c.NewestTime

@@ -29,6 +29,8 @@ type Config struct {
 	// MinRows is the minimum number of training rows from which results may leave the device, even if the task requires
 	// fewer.
 	MinRows uint64
+	// ShowsValues makes the newest values of the inputs metrics of the device.
+	ShowsValues bool
 }
 
 // Validate returns an error that lists all problems of the configuration, or nil.
@@ -341,7 +343,8 @@ func (p *TaskDataLoader) FillHello(h *wire.Hello) {
 }
 
 // Metrics lists the metrics that the events of this package update.
-var Metrics = []*observe.Metric{loadSeconds, dataValues, dataTroubles, dataDoubts, newestTime, unusableRatio}
+var Metrics = []*observe.Metric{loadSeconds, dataValues, inputValue, dataTroubles, dataDoubts, newestTime,
+	unusableRatio}
 
 var loadSeconds = observe.OptionalGauge("data_load_seconds",
 	"Duration of the last load of the local data for the announced task.")

@@ -71,6 +71,8 @@ type InputReadingCounts struct {
 	Input      string
 	Used       uint64
 	NewestTime int64 // time of the newest reading that is used or queued; 0 means none
+	// NewestValue is the value at NewestTime, in the unit of the recipe. It is NaN if the device was then offline.
+	NewestValue float64
 	// Unused contains the number of rejected readings by reason. For ReasonGap and ReasonNoLabel it is the number of
 	// rows that were dropped because they lack the input.
 	Unused map[UnusedReason]uint64

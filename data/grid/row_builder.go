@@ -201,7 +201,9 @@ func (g *RowBuilder) AddReading(r Reading) {
 		return
 	}
 	g.newestReadingTime = max(g.newestReadingTime, r.Time)
-	in.readingCounts.NewestTime = max(in.readingCounts.NewestTime, r.Time)
+	if r.Time >= in.readingCounts.NewestTime {
+		in.readingCounts.NewestTime, in.readingCounts.NewestValue = r.Time, v
+	}
 	g.moveWatermark(r.Time - g.lateness)
 }
 

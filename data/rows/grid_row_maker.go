@@ -277,6 +277,9 @@ func (r *gridRowMaker) updateQualityReport(rows int) {
 	for _, c := range counts {
 		e := data.ColumnReport{Name: c.Input, Used: c.Used, NewestTime: c.NewestTime, Unused: c.Unused,
 			RecentWrongShare: c.RecentWrongShare.Share(), UnusedRun: c.UnusedRun}
+		if c.NewestTime != 0 {
+			e.NewestValue = &c.NewestValue
+		}
 		if c.LastGapTime > 0 {
 			e.LastUnusedWhere = "the row at " + FormatTime(c.LastGapTime)
 			for why := range c.Unused { // for reasons without a rejected reading
@@ -351,6 +354,7 @@ func (r *gridRowMaker) QualityReport() data.QualityReport {
 			e.LastUnusedWhere)
 		// the grid checks only the values that the feed has accepted
 		e.RecentWrongShare = 1 - (1-e.RecentWrongShare)*(1-c.RecentWrongShare)
+		e.NewestValue = c.NewestValue
 		if !e.UnusedRun.IsUnusual() {
 			e.UnusedRun = c.UnusedRun
 		}

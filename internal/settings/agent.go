@@ -250,6 +250,9 @@ type AgentMetrics struct {
 	// AdvertisedAddress is the address at which Prometheus can reach Listen. It is empty if Prometheus cannot reach the
 	// device.
 	AdvertisedAddress string `yaml:"advertise"`
+	// ShowsValues adds the newest values of the inputs, forecasts and residuals to the metrics at Listen. Reports to
+	// the coordinator never contain them.
+	ShowsValues bool `yaml:"values"`
 }
 
 // DeviceWorkRules are the owner's rules for when the device may work.

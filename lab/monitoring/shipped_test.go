@@ -43,11 +43,12 @@ func load(t *testing.T) (s shipped) {
 	return s
 }
 
-// TestDashboards lints the six dashboards that we ship.
+// TestDashboards lints the seven dashboards that we ship.
 func TestDashboards(t *testing.T) {
 	s := load(t)
-	if len(s.dashboards) != 6 {
-		t.Errorf("%d dashboards, want Cluster, Device, D2D, Federation, Learning and Predictions", len(s.dashboards))
+	if len(s.dashboards) != 7 {
+		t.Errorf("%d dashboards, want Cluster, Device, D2D, Federation, Learning, Predictions and Values",
+			len(s.dashboards))
 	}
 	for _, wrong := range lintDashboards(s.dashboards, s.known, monitoring.Files) {
 		t.Error(wrong)

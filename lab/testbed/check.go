@@ -91,6 +91,9 @@ func (w *watch) choices(d *monitoring.Dashboard) []monitoring.VariableValues {
 	case "fedmesh-predictions":
 		itself.MissingMetrics = "coordinator_rollout"
 		return []monitoring.VariableValues{itself}
+	case "fedmesh-values":
+		itself.MissingMetrics = "agentd_input_value" // the task has columns of files, no inputs
+		return []monitoring.VariableValues{itself}
 	case "fedmesh-device":
 		return []monitoring.VariableValues{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 	}

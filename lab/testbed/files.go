@@ -142,7 +142,7 @@ compute: {step_time: %dms}
 evaluation: {held_out: 0.2}
 budget: {bytes_per_month: 10GB}
 device: {root: %s, load: {ease: 500, stop: 1000}, temperature: {ease: 60, stop: 75}, battery: {ease: 20, stop: 10}}
-metrics: {listen: %q, report_every: %ds, advertise: %q}`, data, i%side, i/side, 5+i%5,
+metrics: {listen: %q, report_every: %ds, advertise: %q, values: true}`, data, i%side, i/side, 5+i%5,
 		b.Path("machine-"+id), listen,
 		5*b.stretch(), listen))
 }

@@ -59,7 +59,8 @@ func AgentConfigForFederation(a *settings.Agent) (agent.Config, error) {
 	if p := a.Predict; p.KeptModels > 0 {
 		predictions = &predict.Config{MaxKeptModels: p.KeptModels, MinModelChangeInterval: p.MinModelRefreshInterval,
 			MaxRiskIncrease:  p.MaxRiskIncrease,
-			ForecastInterval: p.ForecastInterval, UsualResidualShare: p.UsualResidualShare}
+			ForecastInterval: p.ForecastInterval, UsualResidualShare: p.UsualResidualShare,
+			ShowsValues: a.Metrics.ShowsValues}
 	}
 	return agent.Config{
 		Mesh: neighbors, Predict: predictions, Federation: wire.FederationName(a.Federation), ID: wire.AgentID(a.ID),
@@ -67,7 +68,7 @@ func AgentConfigForFederation(a *settings.Agent) (agent.Config, error) {
 			ReadConfiguredCertificate: a.Broker.Certificate},
 		Topics: topics,
 		TaskData: taskdata.Config{Source: source, HeldOutShare: a.Evaluation.HeldOutShare,
-			MinRows: uint64(a.Privacy.MinRowsToParticipate)},
+			MinRows: uint64(a.Privacy.MinRowsToParticipate), ShowsValues: a.Metrics.ShowsValues},
 		StateDir: a.FederationFolder(), Training: training.Config{DeclaredStepTime: a.Compute.DeclaredStepTime},
 		MaxBlobBytes:  int(a.Limits.MaxModel),
 		MinUplinkRate: transfer.LinkRate(a.Broker.MinRate),
