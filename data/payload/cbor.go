@@ -48,7 +48,7 @@ func (d cborDecoder) Decode(m Message) (Content, error) {
 // parseCBOR parses one CBOR value.
 func parseCBOR(text []byte) (any, error) {
 	if len(text) == 0 {
-		return nil, errEmpty
+		return nil, ErrEmpty
 	}
 	var v any
 	rest, err := cborMode.UnmarshalFirst(text, &v)

@@ -242,6 +242,7 @@ func TestFormatErrors(t *testing.T) {
 		{FormatJSON, "a", "cpu,host=a v=1", "set format: influx for its topic in data.topics"},
 		{FormatJSON, "a", examples[FormatSparkplug].payload, "set format: sparkplug for its topic in data.topics"},
 		{FormatJSON, "a", `{"a":`, "the JSON value is incomplete"},
+		{FormatJSON, "a", " \x00", "the payload is empty"},
 		{FormatJSON, "a", "\xa1\x61", "the CBOR payload of 2 bytes is invalid: unexpected EOF"},
 		{FormatCBOR, "a", "", "the payload is empty"},
 		{FormatCBOR, "a", "\x01\x02", "unexpected bytes after the CBOR value: it has 1 bytes, the payload has 2"},

@@ -23,7 +23,7 @@ func (influxDecoder) Decode(m Message) (Content, error) {
 	var c Content
 	text := bytes.Trim(m.Payload, "\ufeff\x00")
 	if len(bytes.TrimSpace(text)) == 0 {
-		return c, errEmpty
+		return c, ErrEmpty
 	}
 	d := lineprotocol.NewDecoderWithBytes(text)
 	for line := 1; d.Next(); line++ {

@@ -8,6 +8,9 @@ type jsonDecoder struct{ clock TimeField }
 
 // Decode implements Decoder.
 func (d jsonDecoder) Decode(m Message) (Content, error) {
+	if len(trimPayload(m.Payload)) == 0 {
+		return Content{}, ErrEmpty
+	}
 	if beginsLikeCBOR(m.Payload) {
 		return cborDecoder(d).Decode(m)
 	}

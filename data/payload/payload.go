@@ -361,8 +361,9 @@ func numberValue(v float64) any {
 	return json.Number(strconv.FormatFloat(v, 'g', -1, 64))
 }
 
-// errEmpty is the error of a payload without content.
-var errEmpty = errors.New("the payload is empty")
+// ErrEmpty is the error of a payload without content. An empty message removes a retained value from the broker, and
+// Victron Venus OS sends it for each value of a device that has disappeared.
+var ErrEmpty = errors.New("the payload is empty")
 
 // adviceOf returns advice for a payload that is valid in another format than the configured one, or "".
 func adviceOf(text []byte, configured string) string {

@@ -102,11 +102,14 @@ func (p *payloadParser) parsePayload(text []byte, from payloadMeta) payload.Cont
 	return c
 }
 
-// rejectContent counts a payload that cannot be decoded, or whose time is wrong.
+// rejectContent counts a payload that is empty, that cannot be decoded, or whose time is wrong.
 func (p *payloadParser) rejectContent(err error, from payloadMeta) {
 	why := grid.ReasonMalformed
-	if wrongTime := (*payload.TimeError)(nil); errors.As(err, &wrongTime) {
+	switch wrongTime := (*payload.TimeError)(nil); {
+	case errors.As(err, &wrongTime):
 		why = grid.ReasonBadTime
+	case errors.Is(err, payload.ErrEmpty):
+		why = grid.ReasonMissing
 	}
 	p.rejectPayload(why, err.Error(), from.place)
 }
