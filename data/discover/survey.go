@@ -145,7 +145,7 @@ func (s *Survey) addValue(m payload.Message, of *system, levels []string, v payl
 	switch {
 	case series == nil && state != isNumber: // a text, or a value that has always been missing
 		return
-	case mayBeSecret.MatchString(v.Column):
+	case mayBeSecret.MatchString(quantity + " " + v.Column):
 		if len(s.hidden) < MaxSeries {
 			s.hidden[m.Topic+" "+v.Column] = true
 		}
@@ -223,7 +223,7 @@ func numberOf(value any) (number float64, isBoolean bool, state valueState) {
 	return number, false, isNumber
 }
 
-// mayBeSecret matches columns whose numbers may be secret, such as a PIN or a position.
+// mayBeSecret matches columns and names of values whose numbers may be secret, such as a PIN or a position.
 var mayBeSecret = regexp.MustCompile(`(?i)passw|passphrase|passcode|passkey|secret|token|credential|psk|api_?key|` +
 	`auth_?(key|code)|\bpin\b|pin_?code|ssid|latitude|longitude|\bgps|cookie`)
 

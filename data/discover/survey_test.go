@@ -45,6 +45,11 @@ var deviceMessages = []struct {
 	{"08-opcua-pubsub.json", "plant/opcua", []string{"OPC UA PubSub|plant|"}},
 	{"05d-sparkplug-ddata.bin", "spBv1.0/Sparkplug B Devices/DDATA/Raspberry Pi/Pibrella",
 		[]string{"Sparkplug B|Pibrella|"}},
+	{"30-victron.json", "N/portal/pvinverter/20/Ac/Power",
+		[]string{"Victron Venus OS|pvinverter|20/Ac/Power=936"}},
+	{"31-tasmota-zigbee.json", "tele/zigbee/SENSOR", []string{"Tasmota|zigbee|ZbReceived.IKEA_Light.Dimmer=102"}},
+	{"33-zwave-js-ui.json", "zwave/dimmer/switch_multilevel/endpoint_0/currentValue",
+		[]string{"Z-Wave JS UI|dimmer|switch_multilevel/endpoint_0/currentValue=10"}},
 	{"13-homeassistant-unavailable.txt", "homeassistant/sensor/x/state", nil},
 }
 
@@ -119,11 +124,13 @@ func TestSecrets(t *testing.T) {
 	s := New()
 	s.Add(payload.Message{Topic: "a/b", ReceivedAt: arrival, Payload: []byte(`{"password":1234,"wifi_psk":99887766,` +
 		`"pin":4711,"gps":{"latitude":50.1},"note":"hunter2","bypass":21.5,"api_key":5}`)})
-	if got := fmt.Sprint(seriesTexts(s)); got != "[JSON|b|bypass=21.5]" || s.Hidden() != 5 {
+	s.Add(payload.Message{Topic: "N/portal/gps/0/Position/Latitude", ReceivedAt: arrival,
+		Payload: []byte(`{"value":52.75}`)})
+	if got := fmt.Sprint(seriesTexts(s)); got != "[JSON|b|bypass=21.5]" || s.Hidden() != 6 {
 		t.Errorf("found %s, and hid %d values", got, s.Hidden())
 	}
 	p := Propose(s.Series(), "tcp://localhost")
-	for _, secret := range []string{"1234", "99887766", "4711", "50.1", "hunter2"} {
+	for _, secret := range []string{"1234", "99887766", "4711", "50.1", "52.75", "hunter2"} {
 		if strings.Contains(p.Agent+p.Coordinator, secret) {
 			t.Errorf("the proposal contains %s:\n%s%s", secret, p.Agent, p.Coordinator)
 		}
@@ -292,7 +299,7 @@ data:
     living_room_temperature: '"zigbee2mqtt/Living Room" temperature'  # Zigbee2MQTT, observed 20.5 to 25.5
   topics:
     - {topic: senml, format: senml}
-    - {topic: tele/+/SENSOR, time: Time, time_format: '2006-01-02T15:04:05'}` +
+    - {topic: tele/+/SENSOR, time: Time, time_format: '2006-01-02T15:04:05', time_optional: true}` +
 		`  # the times have no zone: add time_zone, unless they are UTC
   units:  # agentd converts these to the units of the task
     living_room_temperature: "°C"

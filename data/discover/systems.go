@@ -30,13 +30,16 @@ type system struct {
 	deviceLevel int    // level of the topic that names the device, from 0; negative counts from the end
 	// values matches the columns that contain readings. name, the first group, is the name of the quantity. If it is
 	// nil, all values are readings.
-	values   *regexp.Regexp
-	settings topicSettings
+	values *regexp.Regexp
+	// quantityLevel is the level of the topic from which the topic names the quantity, and the payload contains its
+	// value as the member value. If it is 0, the payload names the quantity.
+	quantityLevel int
+	settings      topicSettings
 	// topicOf returns the topic of the column. If it is nil, it is the topic of the message.
 	topicOf func(messageTopic, readingTopic string) string
 }
 
-// tasmotaLayout is the layout of the times of Tasmota, which have no zone.
+// tasmotaLayout is the layout of the times of Tasmota, which have no zone. Messages of Zigbee devices have no time.
 const tasmotaLayout = "2006-01-02T15:04:05"
 
 // systems contains the known systems, in the order in which they are tried.
@@ -44,9 +47,9 @@ var systems = []system{
 	{name: "Sparkplug B", filters: []string{"spBv1.0/+/+/+/#"}, format: payload.FormatSparkplug, deviceLevel: -1,
 		topicOf: sparkplugTopic, settings: topicSettings{filter: "spBv1.0/#", rebirth: true}},
 	{name: "Tasmota", filters: []string{"tele/+/SENSOR"}, format: payload.FormatJSON, deviceLevel: 1,
-		settings: topicSettings{filter: "tele/+/SENSOR", time: "Time", timeFormat: tasmotaLayout}},
+		settings: topicSettings{filter: "tele/+/SENSOR", time: "Time", timeFormat: tasmotaLayout, optional: true}},
 	{name: "Tasmota", filters: []string{"+/tele/SENSOR"}, format: payload.FormatJSON,
-		settings: topicSettings{filter: "+/tele/SENSOR", time: "Time", timeFormat: tasmotaLayout}},
+		settings: topicSettings{filter: "+/tele/SENSOR", time: "Time", timeFormat: tasmotaLayout, optional: true}},
 	{name: "Shelly", filters: []string{"+/events/rpc"}, isPayload: contains(`"src"`), format: payload.FormatJSON,
 		values: regexp.MustCompile(`^params\.(\w+:\d+\..+)$`), settings: topicSettings{filter: "+/events/rpc",
 			time: "params.ts"}},
@@ -73,6 +76,11 @@ var systems = []system{
 		settings: topicSettings{format: payload.FormatSenML}},
 	{name: "Telegraf", filters: []string{"#"}, isPayload: isLineProtocol, format: payload.FormatInflux,
 		deviceLevel: 1, settings: topicSettings{format: payload.FormatInflux}},
+	{name: "Victron Venus OS", filters: []string{"N/+/+/+/#"}, isPayload: contains(`"value"`),
+		format: payload.FormatJSON, deviceLevel: 2, quantityLevel: 3},
+	{name: "Z-Wave JS UI", filters: []string{"zwave/+/+/#"}, isPayload: contains(`"value"`),
+		format: payload.FormatJSON, deviceLevel: 1, quantityLevel: 2,
+		settings: topicSettings{filter: "zwave/#", time: "time", timeFormat: "unix_ms", optional: true}},
 	{name: "Home Assistant", filters: []string{"homeassistant/+/+/state"}, format: payload.FormatPlain, deviceLevel: 2},
 	{name: "Zigbee2MQTT", filters: []string{"zigbee2mqtt/#"}, isPayload: isJSONObject, format: payload.FormatJSON,
 		deviceLevel: -1},
@@ -168,6 +176,8 @@ func (s *system) quantity(levels []string, v payload.Value) (name string, isRead
 		return levels[len(levels)-2], true
 	case s.format == payload.FormatPlain:
 		return levels[len(levels)-1], true
+	case s.quantityLevel > 0:
+		return strings.Join(levels[s.quantityLevel:], "/"), v.Column == "value"
 	case s.values != nil:
 		m := s.values.FindStringSubmatch(v.Column)
 		if m == nil {
