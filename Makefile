@@ -111,7 +111,7 @@ fuzz: ## fuzz every fuzz target for a few seconds
 cross: ## build for every supported system, into bin/cross/
 	tools/cross.sh
 
-dist: ## build the release files into dist/: packages, tarballs, bills of materials, the Python package (needs PyPI), checksums
+dist: ## build the release files into dist/: packages, tarballs, container images, bills of materials, the Python package (needs PyPI), checksums
 	go -C tools/package run . -root $(CURDIR) -out $(CURDIR)/dist
 
 release: ## make a release of the commit's tag, into dist/: built twice and compared, checksums signed (KEY=FINGERPRINT, of gpg)

@@ -18,15 +18,16 @@ type target struct {
 	env    []string // environment variables for the go command
 	nfpm   string   // name that nfpm uses; nfpm translates it for each package format
 	debian string   // architecture name in the names of .deb files
+	oci    string   // platform of the container image; "" if there is no image
 }
 
 func (t target) String() string { return t.name }
 
 var targets = []target{
-	{"amd64", []string{"GOARCH=amd64", "GOAMD64=v1"}, "amd64", "amd64"},
-	{"arm64", []string{"GOARCH=arm64", "GOARM64=v8.0"}, "arm64", "arm64"},
-	{"armv7", []string{"GOARCH=arm", "GOARM=7"}, "arm7", "armhf"},
-	{"armv6", []string{"GOARCH=arm", "GOARM=6"}, "arm6", "armhf-v6"},
+	{"amd64", []string{"GOARCH=amd64", "GOAMD64=v1"}, "amd64", "amd64", "linux/amd64"},
+	{"arm64", []string{"GOARCH=arm64", "GOARM64=v8.0"}, "arm64", "arm64", "linux/arm64"},
+	{"armv7", []string{"GOARCH=arm", "GOARM=7"}, "arm7", "armhf", "linux/arm/v7"},
+	{"armv6", []string{"GOARCH=arm", "GOARM=6"}, "arm6", "armhf-v6", ""},
 }
 
 // binary is a program that was compiled for one target.
@@ -57,6 +58,16 @@ func build(root, dir, name string, t target) (*binary, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return b, nil
+}
+
+// setting returns the value of a build setting, such as vcs.revision.
+func (b *binary) setting(key string) string {
+	for _, s := range b.info.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
 }
 
 // goCommand returns a go command that runs in the folder dir. Its environment makes the build independent of the

@@ -19,6 +19,7 @@ type file struct {
 	rpm  string
 	apk  string
 	tar  string // path in the tarball, relative to the top folder
+	oci  string // path in the container image
 	mode fs.FileMode
 	conf bool // true for a configuration file: package upgrades keep the user's edits
 }
@@ -57,9 +58,10 @@ func (p *program) gather(stage string, b *binary) error {
 		p.add(file{deb: doc + "copyright", mode: 0o644}, "packaging/linux/deb/copyright"),
 		p.write(file{deb: "/usr/share/lintian/overrides/" + name, mode: 0o644}, "lintian-overrides", overrides),
 		p.add(file{rpm: "/usr/share/licenses/" + name + "/LICENSE", apk: "/usr/share/licenses/" + name + "/LICENSE",
-			tar: "LICENSE", mode: 0o644},
+			tar: "LICENSE", oci: "/usr/share/licenses/" + name + "/LICENSE", mode: 0o644},
 			"LICENSE"),
-		p.write(everywhere(file{mode: 0o644}, doc+"third-party-notices.gz"), "notices.gz", compress(notices)),
+		p.write(everywhere(file{oci: doc + "third-party-notices.gz", mode: 0o644}, doc+"third-party-notices.gz"),
+			"notices.gz", compress(notices)),
 		p.write(file{tar: "third-party-notices", mode: 0o644}, "notices", notices),
 		p.write(everywhere(file{mode: 0o644}, doc+"changelog.gz"), "changelog.gz", compress(changelog)),
 		p.write(file{tar: "CHANGELOG.md", mode: 0o644}, "changelog", changelog),
@@ -127,7 +129,7 @@ func (p *program) addService(v version) error {
 	return nil
 }
 
-// everywhere returns file f with the same path in every package format.
+// everywhere returns file f with the same path in the .deb, .rpm and .apk packages.
 func everywhere(f file, at string) file {
 	f.deb, f.rpm, f.apk = at, at, at
 	return f

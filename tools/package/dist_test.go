@@ -61,7 +61,7 @@ func TestDist(t *testing.T) {
 	for _, to := range []string{out, again} {
 		from := clone(t)
 		both.Go(func() {
-			if err := run(from, to, "", "amd64", "deb,rpm,apk,tar,sbom"); err != nil {
+			if err := run(from, to, "", "amd64", "deb,rpm,apk,tar,sbom,oci"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -112,6 +112,9 @@ func TestDist(t *testing.T) {
 			t.Run("tarball", func(t *testing.T) {
 				golden(t, name+".tar", shell(t, out, "tar -tvzf "+name+"-*.tar.gz | awk '{ print $1, $2, $6 }'"))
 			})
+			if p.service {
+				t.Run("oci", func(t *testing.T) { checkImages(t, out, name, "linux/amd64") })
+			}
 		})
 	}
 }

@@ -1,5 +1,6 @@
 // Command package builds the release files. For each program and CPU architecture it builds a .deb, an .rpm, an .apk, a
-// tarball and a bill of materials (SBOM). It also builds the wheel and the sdist of the Python package, which requires
+// tarball and a bill of materials (SBOM). For each service it builds an archive with container images of all
+// architectures. It also builds the wheel and the sdist of the Python package, which requires
 // access to PyPI, and a file of checksums. Builds are reproducible: the same commit gives the same bytes. The go
 // command reads the version from git.
 //
@@ -22,7 +23,7 @@ func main() {
 	names := flag.String("program", "", "`names` of programs, separated by commas (default: all)")
 	archs := flag.String("arch", "", "`names` of processors, separated by commas (default: all)")
 	kinds := flag.String("kind", "",
-		"`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom, python (default: all)")
+		"`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom, oci, python (default: all)")
 	flag.Parse()
 	if err := run(*root, *out, *names, *archs, *kinds); err != nil {
 		fmt.Fprintln(os.Stderr, "package:", err)
@@ -63,7 +64,7 @@ func run(root, out, names, archs, kinds string) error {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	if slices.ContainsFunc(as, func(w writer) bool { return w.write == nil }) {
+	if slices.ContainsFunc(as, func(w writer) bool { return w.kind == "python" }) {
 		if err := writePython(root, out, v); err != nil {
 			return fmt.Errorf("python: %w", err)
 		}
@@ -83,24 +84,26 @@ func writePython(root, out string, v version) error {
 
 // writer writes one kind of release file, such as .deb packages.
 type writer struct {
-	kind string
-	// function for one program and binary; nil if independent of them
-	write func(p *program, b *binary, out string) error
+	kind     string
+	write    func(p *program, b *binary, out string) error     // writes the file of one architecture; may be nil
+	writeAll func(p *program, all []*binary, out string) error // writes one file for all architectures; may be nil
 }
 
 func (w writer) String() string { return w.kind }
 
-var writers = []writer{{"deb", writeDeb}, {"rpm", writeRPM}, {"apk", writeAPK}, {"tar", writeTarball},
-	{"sbom", writeSBOM}, {kind: "python"}}
+var writers = []writer{{kind: "deb", write: writeDeb}, {kind: "rpm", write: writeRPM}, {kind: "apk", write: writeAPK},
+	{kind: "tar", write: writeTarball}, {kind: "sbom", write: writeSBOM}, {kind: "oci", writeAll: writeImages},
+	{kind: "python"}}
 
 // release builds one program for the given targets and writes its release files. It returns the program's version.
 func release(p *program, out, stage string, on []target, as []writer) (v version, err error) {
+	var all []*binary
 	for _, t := range on {
 		b, err := build(p.root, filepath.Join(stage, p.name+"-"+t.name), p.name, t)
 		if err != nil {
 			return v, err
 		}
-		v = b.version
+		v, all = b.version, append(all, b)
 		// Collect the additional files only once, because they are the same for all architectures.
 		if p.files == nil {
 			if err := p.gather(filepath.Join(stage, p.name), b); err != nil {
@@ -114,6 +117,14 @@ func release(p *program, out, stage string, on []target, as []writer) (v version
 			if err := w.write(p, b, out); err != nil {
 				return v, fmt.Errorf("%v for %v: %w", w, t, err)
 			}
+		}
+	}
+	for _, w := range as {
+		if w.writeAll == nil {
+			continue
+		}
+		if err := w.writeAll(p, all, out); err != nil {
+			return v, fmt.Errorf("%v: %w", w, err)
 		}
 	}
 	return v, nil

@@ -22,6 +22,9 @@ func TestDistFromNothing(t *testing.T) {
 	}
 	sameFiles(t, out, again)
 	shell(t, out, "sha256sum --strict --check SHA256SUMS")
+	for _, name := range []string{"agentd", "coordinator"} {
+		checkImages(t, out, name, "linux/amd64", "linux/arm64", "linux/arm/v7")
+	}
 	shell(t, out, "test $(grep -cE ' fedmesh-[0-9a-z.]+(-py3-none-any.whl|.tar.gz)$' SHA256SUMS) = 2")
 }
 

@@ -14,7 +14,12 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-const maintainer = "The fedmesh authors <fedmesh@users.noreply.github.com>"
+const (
+	maintainer = "The fedmesh authors <fedmesh@users.noreply.github.com>"
+	vendor     = "fedmesh"
+	homepage   = "https://github.com/fedmesh/fedmesh"
+	license    = "Apache-2.0"
+)
 
 // about maps each program's name to its short and long description for package metadata.
 var about = map[string][2]string{
@@ -98,8 +103,7 @@ func (p *program) info(b *binary, version string, at func(file) string) *nfpm.In
 	slices.SortFunc(contents, func(a, b *files.Content) int { return cmp.Compare(a.Destination, b.Destination) })
 	return nfpm.WithDefaults(&nfpm.Info{
 		Name: p.name, Arch: b.nfpm, Version: version, VersionSchema: "none", Release: "1", Maintainer: maintainer,
-		Vendor:   "fedmesh",
-		Homepage: "https://github.com/fedmesh/fedmesh", License: "Apache-2.0",
+		Vendor: vendor, Homepage: homepage, License: license,
 		Description: about[p.name][0] + "\n" + about[p.name][1], DisableGlobbing: true, MTime: b.version.time,
 		Overridables: nfpm.Overridables{Contents: contents},
 	})

@@ -53,17 +53,22 @@ type (
 // writeSBOM writes the software bill of materials (SBOM) of a binary. It reads the list of modules from the binary's
 // build information.
 func writeSBOM(p *program, b *binary, out string) error {
-	data, err := os.ReadFile(b.path)
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(data)
-	text, err := json.MarshalIndent(billOf(p.name, b, sum), "", "  ")
+	text, err := bomText(p.name, b)
 	if err != nil {
 		return err
 	}
 	name := p.name + "-" + strings.TrimPrefix(b.version.text, "v") + "-linux-" + b.name + ".cdx.json"
-	return put(filepath.Join(out, name), append(text, '\n'))
+	return put(filepath.Join(out, name), text)
+}
+
+// bomText returns the bill of materials (SBOM) of a binary as JSON.
+func bomText(name string, b *binary) ([]byte, error) {
+	data, err := os.ReadFile(b.path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.MarshalIndent(billOf(name, b, sha256.Sum256(data)), "", "  ")
+	return append(text, '\n'), err
 }
 
 // billOf returns the bill of materials (SBOM) of a binary. sum is the SHA-256 checksum of the binary.
