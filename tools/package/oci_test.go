@@ -35,8 +35,8 @@ func checkImages(t *testing.T, out, name string, platforms ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Manifests) != 1 || !strings.HasPrefix(list.Manifests[0].Annotations["org.opencontainers.image.ref.name"],
-		"ghcr.io/fedmesh/"+name+":0.") {
+	if len(list.Manifests) != 1 || !strings.HasPrefix(
+		list.Manifests[0].Annotations["org.opencontainers.image.ref.name"], "ghcr.io/fedmesh/"+name+":0.") {
 		t.Fatalf("the archive contains %+v, want one index with the image's name", list.Manifests)
 	}
 	index, err := top.ImageIndex(list.Manifests[0].Digest)
@@ -79,9 +79,9 @@ func checkImage(t *testing.T, name string, image v1.Image) {
 		delete(labels, "org.opencontainers.image."+key)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "user %s\nfolder %s\nvolumes %v\nenvironment %v\nentrypoint %v\ncommand %v\nhealth %v every %v\n",
-		c.User, c.WorkingDir, c.Volumes, c.Env, c.Entrypoint, c.Cmd, c.Healthcheck.Test, c.Healthcheck.Interval)
-	fmt.Fprintf(&text, "labels %v\n", labels)
+	fmt.Fprintf(&text, "user %s\nfolder %s\nvolumes %v\nenvironment %v\nentrypoint %v\ncommand %v\n", c.User,
+		c.WorkingDir, c.Volumes, c.Env, c.Entrypoint, c.Cmd)
+	fmt.Fprintf(&text, "health %v every %v\nlabels %v\n", c.Healthcheck.Test, c.Healthcheck.Interval, labels)
 	content := mutate.Extract(image)
 	defer content.Close()
 	for r := tar.NewReader(content); ; {

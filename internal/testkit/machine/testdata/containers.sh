@@ -1,18 +1,6 @@
 # Runs packaging/cluster/compose.yml with podman, in namespaces of its own, as the README beside it says, and tells what it
 # finds. $DIR has what the test has made, $ROOT is Debian's file system, $SHIPPED is packaging/cluster.
-set -eu
-cd "$DIR"
-for d in /etc/cni /var/lib/cni /run; do
-  mkdir -p $d
-  mount -t tmpfs none $d
-done
-mkdir /etc/cni/net.d
-ip link set lo up
-printf '[containers]\ndefault_ulimits = ["nofile=%s:%s", "nproc=%s:%s"]\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\n' \
-  "$(ulimit -n)" "$(ulimit -n)" "$(ulimit -u)" "$(ulimit -u)" | sed 's/unlimited/-1/g' >containers.conf
-printf '[storage]\ndriver = "overlay"\ngraphroot = "%s/images"\nrunroot = "/run/images"\n' "$DIR" >storage.conf
-export CONTAINERS_CONF=$DIR/containers.conf CONTAINERS_STORAGE_CONF=$DIR/storage.conf
-
+. "$(dirname "$0")/podman.sh"
 # The images, by the names that those in a registry have.
 tar --create --directory="$ROOT" . | podman import --quiet - docker.io/library/debian:bookworm-slim
 tar --create --directory="$(dirname "$NATS")" nats-server |
@@ -32,24 +20,8 @@ for i in 1 2 3; do
 done
 chown -R 1000:1000 "$ETC"
 
-tell() { echo "TEST $*"; }
 compose() { docker-compose --project-name plant --file "$SHIPPED/compose.yml" "$@"; }
 logs() { podman logs "plant_$1_1" 2>&1; }
-# await WHAT COMMAND...
-await() {
-  local last=$((SECONDS + 120)) what=$1
-  shift
-  until "$@" >/dev/null; do
-    if [ $SECONDS -gt $last ]; then
-      tell "failed: $what"
-      podman ps --all
-      for c in n1 c1 c2 c3; do logs $c | tail -n 20; done
-      tail agentd.log mosquitto.log
-      exit 1
-    fi
-    sleep 0.5
-  done
-}
 leader() {
   for c in c1 c2 c3; do
     [ "$c" != "${gone:-}" ] && logs $c | grep -q "this coordinator is now the leader" && echo $c && return
@@ -60,9 +32,7 @@ rounds() { cat "$ETC/state-${1#c}/history.jsonl" 2>/dev/null | wc -l; }
 more() { [ "$(rounds "$1")" -ge "$2" ]; }
 
 mosquitto -c mosquitto.conf >mosquitto.log 2>&1 &
-podman system service --time=0 "unix://$DIR/socket" >podman.log 2>&1 &
-export DOCKER_HOST=unix://$DIR/socket
-await "podman does not answer" test -S "$DIR/socket"
+start_api
 compose up --detach 2>compose.log || cat compose.log
 "$BIN/agentd" run --config agentd.yaml >agentd.log 2>&1 &
 await "nobody leads" leader
