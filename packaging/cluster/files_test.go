@@ -101,8 +101,10 @@ func TestCompose(t *testing.T) {
 			FindAllString(string(cluster.Conf), -1))))...)
 	}
 	for _, c := range []string{"c1", "c2", "c3"} {
-		if s := file.Services[c]; s.Hostname != c || !slices.Contains(s.Command, "/etc/coordinator/coordinator.yaml") {
-			t.Errorf("%s has the name %q, runs %q", c, s.Hostname, s.Command)
+		// The image's default command reads /etc/coordinator/coordinator.yaml.
+		if s := file.Services[c]; s.Hostname != c || s.Command != nil ||
+			s.Image != "ghcr.io/fedmesh/coordinator:${VERSION}" {
+			t.Errorf("%s has the name %q, runs %q of %q", c, s.Hostname, s.Command, s.Image)
 		}
 		wantFiles(c, "/etc/coordinator", "/var/lib/coordinator")
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -22,13 +21,9 @@ func TestServerCompose(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command("bash", "-ec", `
-cd ../../..
-git clone --quiet --shared . "$1/src"
-git diff --binary HEAD | (cd "$1/src" && git apply --allow-empty)
-go -C tools/package run . -root "$1/src" -out "$1/dist" -program agentd,coordinator -arch "$2" -kind oci
-rm -r "$1/src"`, "bash", dir, runtime.GOARCH).CombinedOutput(); err != nil {
-		t.Fatalf("making images: %v\n%s", err, out)
+	dist, err := images()
+	if err != nil {
+		t.Fatal(err)
 	}
 	for i, name := range []string{"sample.csv", "station-1.csv", "station-2.csv", "station-3.csv"} {
 		//nolint:gosec // a container reads it
@@ -38,7 +33,7 @@ rm -r "$1/src"`, "bash", dir, runtime.GOARCH).CombinedOutput(); err != nil {
 	}
 	script := exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash",
 		"testdata/compose.sh")
-	script.Env = append(os.Environ(), "DIR="+dir, "ROOT="+debian(t, release+"-jq", "--include=jq"),
+	script.Env = append(os.Environ(), "DIR="+dir, "DIST="+dist, "ROOT="+debian(t, release+"-jq", "--include=jq"),
 		"PACKAGING="+packaging)
 	out, err := script.CombinedOutput()
 	_, seen, done := strings.Cut(string(out), "TEST ")

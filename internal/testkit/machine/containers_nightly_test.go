@@ -3,18 +3,35 @@
 package machine
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// TestContainers runs the shipped NATS servers and coordinators in containers, from images that it builds under their
-// registry names. It kills the leading coordinator and checks that another one takes over.
+// images builds the container images of both programs once, as a release does, and returns their folder.
+var images = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("bash", "-ec", `
+cd ../../..
+git clone --quiet --shared . "$1/images-src" # the go command reads the version of clones only, not of work trees
+git diff --binary HEAD | (cd "$1/images-src" && git apply --allow-empty)
+go -C tools/package run . -root "$1/images-src" -out "$1/images" -program agentd,coordinator -arch "$2" -kind oci`,
+		"bash", string(programs), runtime.GOARCH).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("making images: %w\n%s", err, out)
+	}
+	return filepath.Join(string(programs), "images"), nil
+})
+
+// TestContainers runs the shipped NATS servers and coordinators in containers, from our image and an image of
+// nats-server that it builds. It kills the leading coordinator and checks that another one takes over.
 func TestContainers(t *testing.T) {
 	skipWithoutPrograms(t, "podman", "docker-compose", "runc", "openssl", "mosquitto", "unshare")
 	shipped, err := filepath.Abs(filepath.Join("..", "..", "..", "packaging", "cluster"))
@@ -22,6 +39,10 @@ func TestContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	dist, err := images()
+	if err != nil {
+		t.Fatal(err)
+	}
 	lead := strings.NewReplacer("federation: air", "federation: plant_7", "127.0.0.1", "host.containers.internal",
 		"rounds: 3", "rounds: 0", "deadline: 30s", "pause: 200ms\n  deadline: 60s").Replace(coordinatorConfig)
 	readme, err := os.ReadFile(filepath.Join(shipped, "README.md"))
@@ -54,7 +75,7 @@ func TestContainers(t *testing.T) {
 	}
 	script := exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash",
 		"testdata/containers.sh")
-	script.Env = append(os.Environ(), "DIR="+dir, "ROOT="+rootfs(t), "SHIPPED="+shipped, "BIN="+string(programs),
+	script.Env = append(os.Environ(), "DIR="+dir, "DIST="+dist, "SHIPPED="+shipped, "BIN="+string(programs),
 		"NATS="+brokers.NATSServer(t))
 	out, err := script.CombinedOutput()
 	_, seen, done := strings.Cut(string(out), "TEST ")

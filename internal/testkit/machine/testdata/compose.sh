@@ -1,9 +1,9 @@
 # Follows packaging/compose/README.md with podman, in namespaces of its own, and tells what it finds. $DIR has the files of
-# the devices and our images, $PACKAGING is the folder packaging.
+# the devices, $ROOT is the file system of a Debian with jq, $PACKAGING is the folder packaging.
 . "$(dirname "$0")/podman.sh"
 
-for program in agentd coordinator; do podman load --quiet --input dist/$program-*-oci.tar; done
-version=$(podman images --format '{{.Tag}}' ghcr.io/fedmesh/agentd)
+version=$(load agentd)
+load coordinator >/dev/null
 agentd=ghcr.io/fedmesh/agentd:$version
 # The public images, with Debian's programs: the same names, entry points and paths.
 import() { podman import --quiet "$@"; }

@@ -1,12 +1,12 @@
 # Runs packaging/cluster/compose.yml with podman, in namespaces of its own, as the README beside it says, and tells what it
-# finds. $DIR has what the test has made, $ROOT is Debian's file system, $SHIPPED is packaging/cluster.
+# finds. $DIR has what the test has made, $SHIPPED is packaging/cluster.
 . "$(dirname "$0")/podman.sh"
-# The images, by the names that those in a registry have.
-tar --create --directory="$ROOT" . | podman import --quiet - docker.io/library/debian:bookworm-slim
+
+VERSION=$(load coordinator)
 tar --create --directory="$(dirname "$NATS")" nats-server |
   podman import --quiet --change 'ENTRYPOINT ["/nats-server"]' - docker.io/library/nats:2.15.2
 
-export BIN ETC=$DIR/etc UID_GID=1000:1000
+export VERSION ETC=$DIR/etc UID_GID=1000:1000
 mkdir certificates
 (cd certificates && sh -ec "$(sed -n '/^```sh$/,/^```$/{/^```/!p}' "$SHIPPED/README.md")" 2>openssl.log) || cat certificates/openssl.log
 cp certificates/ca.crt certificates/n?.crt certificates/n?.key "$ETC"

@@ -1,5 +1,5 @@
 # Prepares podman for a test script, which sources this file in namespaces of its own. $DIR is the test's folder, in which podman
-# keeps its images and containers, and $ROOT is Debian's file system.
+# keeps its images and containers, and $DIST has our images.
 set -eu
 cd "$DIR"
 for d in /etc/cni /var/lib/cni /run; do
@@ -34,6 +34,11 @@ await() {
     fi
     sleep 0.5
   done
+}
+# load PROGRAM: loads the image of a program, and prints its version.
+load() {
+  podman load --quiet --input "$DIST"/"$1"-*-oci.tar >load.log
+  podman images --format '{{.Tag}}' "ghcr.io/fedmesh/$1"
 }
 # Starts the API of podman for docker-compose.
 start_api() {
