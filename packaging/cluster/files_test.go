@@ -55,6 +55,7 @@ func TestCompose(t *testing.T) {
 		Image, User, Restart, Hostname string
 		Command, Volumes               []string
 		DependsOn                      []string `yaml:"depends_on"`
+		Healthcheck                    struct{ Disable bool }
 		Networks                       map[string]struct{ Aliases []string }
 	}
 	var file struct {
@@ -103,8 +104,9 @@ func TestCompose(t *testing.T) {
 	for _, c := range []string{"c1", "c2", "c3"} {
 		// The image's default command reads /etc/coordinator/coordinator.yaml.
 		if s := file.Services[c]; s.Hostname != c || s.Command != nil ||
-			s.Image != "ghcr.io/fedmesh/coordinator:${VERSION}" {
-			t.Errorf("%s has the name %q, runs %q of %q", c, s.Hostname, s.Command, s.Image)
+			s.Image != "ghcr.io/fedmesh/coordinator:${VERSION}" || !s.Healthcheck.Disable {
+			t.Errorf("%s has the name %q, runs %q of %q, health check %+v", c, s.Hostname, s.Command, s.Image,
+				s.Healthcheck)
 		}
 		wantFiles(c, "/etc/coordinator", "/var/lib/coordinator")
 	}

@@ -21,9 +21,9 @@ fail() {
   tell "failed: $*"
   exit 1
 }
-# await WHAT COMMAND... waits until the command succeeds. After two minutes it prints the logs and ends the script.
+# await WHAT COMMAND... waits until the command succeeds. After five minutes it prints the logs and ends the script.
 await() {
-  local last=$((SECONDS + 120)) what=$1
+  local last=$((SECONDS + 300)) what=$1
   shift
   until "$@" >/dev/null; do
     if [ $SECONDS -gt $last ]; then
