@@ -64,6 +64,11 @@ addon() {
 }
 ! addon --rm >addon.log 2>&1 || fail "the add-on runs without data"
 grep -q "station-3 has joined" addon.log && grep -q data.csv addon.log || fail "the add-on says $(cat addon.log)"
+# The configuration of DOCS.md is valid below the joined configuration.
+(umask 077 && echo secret >addon/config/readings-password)
+awk '/^```yaml$/ { on = 1; next } /^```$/ { on = 0 } on' "$PACKAGING/homeassistant/DOCS.md" | cat addon/config/agentd.yaml - >addon/config/docs.yaml
+podman run --rm --volume "$DIR/addon/config:/config" --entrypoint /usr/bin/agentd localhost/addon config check --config /config/docs.yaml \
+  >docs.log 2>&1 || fail "the configuration of DOCS.md: $(cat docs.log)"
 echo 'data: {csv: /share/station-3.csv}' >>addon/config/agentd.yaml
 addon --detach --name station-3 >/dev/null
 
