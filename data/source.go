@@ -33,7 +33,7 @@ type QueriedRows interface {
 	Snapshot() (RowSnapshot, error)
 }
 
-// QualityUpdater is implemented by QueriedRows whose report depends on reading the source.
+// QualityUpdater is implemented by QueriedRows that must read the source to produce their quality report.
 type QualityUpdater interface {
 	// UpdateQualityReport reads new data, so that the report covers them. It does not change the result of Changed.
 	UpdateQualityReport()
@@ -152,7 +152,7 @@ type Config struct {
 	MissingValues []UnquotedYAMLText `yaml:"missing_values"`
 	// RangeByColumn contains the valid range [minimum, maximum] of a column or an input, by its name in the task.
 	RangeByColumn map[string][]float64 `yaml:"range"`
-	// UnitByInput contains the unit of the readings of an input. It replaces the units that payloads contain.
+	// UnitByInput maps each input to the unit of its readings. It replaces the units that payloads contain.
 	UnitByInput          map[string]string `yaml:"units"`
 	MaxUnusableShare     float64           `yaml:"max_bad"` // maximum share of unusable rows or values; 0 means 0.2
 	RequiredTextByColumn map[string]string `yaml:"where"`   // required text by column; other rows are skipped

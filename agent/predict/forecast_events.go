@@ -48,7 +48,7 @@ type ForecastsMade struct {
 	Anomalies          int
 	MeanResidual       float64       // mean absolute forecast error of recent rows; NaN if no labels arrived
 	ForecastDuration   time.Duration // time to find the rows and to make the new forecasts
-	ShownForecast      *Forecast     // newest forecast, for metrics; nil if there is none or it must not be shown
+	ShownForecast      *Forecast     // newest forecast; nil without metrics.values or a new forecast
 	ShownResidual      *Forecast     // newest forecast with a residual, like ShownForecast
 	Err                error         // error, if it is new or forecasts were lost; otherwise nil
 	ErrorResolved      bool          // true if the previously reported error no longer occurs

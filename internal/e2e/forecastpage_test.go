@@ -19,8 +19,9 @@ import (
 )
 
 // TestForecastInTenMinutes follows docs/howto/forecast-your-sensors.md word for word, with the folders device and
-// server as the two machines and two Mosquittos as the brokers. It replaces only the brokers' addresses, the printed
-// key, and scp, which copies between the folders. Zigbee2MQTT, Shelly and Sparkplug devices publish meanwhile.
+// server as the two machines and two Mosquittos as the brokers. It changes only the addresses of the brokers and the
+// printed key, and copies files between the folders instead of running scp. Zigbee2MQTT, Shelly and Sparkplug devices
+// publish meanwhile.
 func TestForecastInTenMinutes(t *testing.T) {
 	t.Parallel()
 	site, federation := brokers.OpenMosquitto(t), brokers.OpenMosquitto(t)
@@ -75,7 +76,7 @@ func siteMessages(i int) []mqtt.Message {
 	return append(all, message("DDATA", (i/50+1)%256))
 }
 
-// walkthrough follows a documentation page on two machines.
+// walkthrough executes the steps of a documentation page on two machines.
 type walkthrough struct {
 	steps                   []pageStep
 	dirs                    map[string]string // folder of each machine

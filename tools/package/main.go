@@ -23,7 +23,7 @@ func main() {
 	names := flag.String("program", "", "`names` of programs, separated by commas (default: all)")
 	archs := flag.String("arch", "", "`names` of processors, separated by commas (default: all)")
 	kinds := flag.String("kind", "",
-		"`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom, oci, python (default: all)")
+		"comma-separated `kinds` of files: any of deb, rpm, apk, tar, sbom, oci, python (default: all)")
 	flag.Parse()
 	if err := run(*root, *out, *names, *archs, *kinds); err != nil {
 		fmt.Fprintln(os.Stderr, "package:", err)
