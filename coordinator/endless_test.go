@@ -119,8 +119,14 @@ func TestEndlessBlocks(t *testing.T) {
 		}
 		e.coord.again()
 		e.awaitModels(4)
+		mixedBy := func(a *process) []training.LocalTrainingFinished {
+			return events[training.LocalTrainingFinished](e.federation, a.id)
+		}
+		e.until(time.Hour, "a result of each agent", func() bool { // a round draws two of the five agents
+			return !slices.ContainsFunc(e.agents, func(a *process) bool { return len(mixedBy(a)) == 0 })
+		})
 		for _, a := range e.agents {
-			mixed := events[training.LocalTrainingFinished](e.federation, a.id)
+			mixed := mixedBy(a)
 			if s := mixed[len(mixed)-1].MixingStats; s == nil || s.AppliedFlows == 0 {
 				t.Errorf("the last mixing of %s was %+v", a.id, s)
 			}
