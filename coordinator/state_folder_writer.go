@@ -125,7 +125,7 @@ func (j *stateFolderWriter) retryWrite(do func() error, pause func(time.Duration
 // reportWriteResult records the result of a write. It reports an event when writes begin to fail and when all succeed
 // again.
 func (j *stateFolderWriter) reportWriteResult(purpose string, err error) {
-	j.writeFailures.QualityReport(j.observer, purpose, err)
+	j.writeFailures.ReportWriteResult(j.observer, purpose, err)
 }
 
 // pruneModels queues the removal of old models after pending archive writes. It does so once per version and once after

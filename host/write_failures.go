@@ -5,9 +5,9 @@ import "github.com/fedmesh/fedmesh/observe"
 // WriteFailures tracks failing writes to a state folder. Its zero value is ready for use.
 type WriteFailures struct{ failing map[string]struct{} }
 
-// QualityReport records the result of a write. It emits StorageFailing when the write starts to fail, and
+// ReportWriteResult records the result of a write. It emits StorageFailing when the write starts to fail, and
 // StorageRecovered when the last failing write has succeeded.
-func (t *WriteFailures) QualityReport(o observe.Observer, purpose string, err error) {
+func (t *WriteFailures) ReportWriteResult(o observe.Observer, purpose string, err error) {
 	_, failed := t.failing[purpose]
 	switch {
 	case err != nil && !failed:

@@ -34,7 +34,7 @@ func TestWriteFailures(t *testing.T) {
 		{"a", nil, false, true},
 	} {
 		var l lastEvent
-		x.QualityReport(&l, step.purpose, step.err)
+		x.ReportWriteResult(&l, step.purpose, step.err)
 		_, began := l.Event.(StorageFailing)
 		if _, over := l.Event.(StorageRecovered); began != step.began || over != step.over {
 			t.Errorf("step %d: began %v, over %v, want %v, %v", i, began, over, step.began, step.over)

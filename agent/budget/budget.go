@@ -137,7 +137,7 @@ func (p *BudgetEnforcer) BeforeWait() {
 			"clock", monthOf(now), "counted_for", event.Month, "file", l.folder.FilePath(state.UplinkBudget.Name))
 	}
 	if counts {
-		p.core.WriteRetrier.QualityReport("save the traffic count", err)
+		p.core.WriteRetrier.ReportWriteResult("save the traffic count", err)
 	}
 	p.core.HandleRoundEvent(agentround.UplinkBudgetChanged{BytesLeft: left})
 	if spent := left == 0; spent != p.areAnnouncementsSuspended {

@@ -118,7 +118,7 @@ func (f *Fetcher) Cancel(p BlobPurpose) {
 	}
 	if n.BlobPuller != nil {
 		f.stepPuller(n, transfer.Cancel{})
-		f.core.WriteRetrier.QualityReport(transferWrite, nil)
+		f.core.WriteRetrier.ReportWriteResult(transferWrite, nil)
 	}
 	f.fetchByPurpose[p] = nil
 	n.done(nil, ErrCanceled)
@@ -167,11 +167,11 @@ func (f *Fetcher) stepPuller(n *blobFetch, ev transfer.PullEvent) {
 		case transfer.StorageFailed:
 			f.core.Logger.Error("cannot store a received part of a model or task; retrying",
 				"hash", n.ref.Hash.TopicLevel(), "err", e.Err)
-			f.core.WriteRetrier.QualityReport(transferWrite, e.Err)
+			f.core.WriteRetrier.ReportWriteResult(transferWrite, e.Err)
 		case transfer.PullDone:
 			f.fetchByPurpose[n.purpose] = nil
 			f.hadUnavailableParts = n.BrokerLacksParts()
-			f.core.WriteRetrier.QualityReport(transferWrite, nil)
+			f.core.WriteRetrier.ReportWriteResult(transferWrite, nil)
 			f.finishFetch(n, e.Storage, nil)
 		case transfer.PullFailed:
 			f.fetchByPurpose[n.purpose] = nil

@@ -48,7 +48,7 @@ func (w *WriteRetrier) StartWrite(write RetriedWrite) {
 // FinishWrite records the result of a write and schedules a retry if it has failed.
 func (w *WriteRetrier) FinishWrite(write RetriedWrite, err error) {
 	w.ForgetFailedWrite(write.Purpose)
-	w.QualityReport(write.Purpose, err)
+	w.ReportWriteResult(write.Purpose, err)
 	switch {
 	case err != nil:
 		if len(w.failedWrites) == 0 {
@@ -77,10 +77,10 @@ func (w *WriteRetrier) IsWriteFailing(purpose string) bool {
 	return slices.ContainsFunc(w.failedWrites, func(other RetriedWrite) bool { return other.Purpose == purpose })
 }
 
-// QualityReport reports an event when writes with this purpose start to fail or succeed again. It is used for writes
-// that are retried elsewhere.
-func (w *WriteRetrier) QualityReport(purpose string, err error) {
-	w.failures.QualityReport(w.Observer, purpose, err)
+// ReportWriteResult reports an event when writes with this purpose start to fail or succeed again. It is used for
+// writes that are retried elsewhere.
+func (w *WriteRetrier) ReportWriteResult(purpose string, err error) {
+	w.failures.ReportWriteResult(w.Observer, purpose, err)
 }
 
 // Deadline returns the time of the next retry.

@@ -150,7 +150,7 @@ func (t *TrainingManager) runEndlessBlock(ctx context.Context, b *endlessBlock, 
 	}
 	h.onSaveDue = func() {
 		err := saveBlock(t.core.StateFolder, b, h.stepsTaken, h.parameters)
-		t.core.Loop.RunOnLoop(func() { t.core.WriteRetrier.QualityReport("save the mixing state", err) })
+		t.core.Loop.RunOnLoop(func() { t.core.WriteRetrier.ReportWriteResult("save the mixing state", err) })
 	}
 	h.onBlockStarted = func(joined bool) {
 		if joined {
