@@ -12,6 +12,8 @@ type FileError struct {
 	// is empty for other problems.
 	ReasonCode           string
 	BadCount, TotalCount uint64 // number of rejected values or lines, and of all; 0 for other problems
+	// IsPending reports whether more readings will solve the problem, so that the user need not do anything.
+	IsPending bool
 }
 
 func (e *FileError) Error() string {

@@ -211,7 +211,10 @@ func (p *TaskDataLoader) openTask(hash wire.Digest, blob []byte) (*part.LocalTas
 func (p *TaskDataLoader) readTaskRows(l *part.LocalTask, began time.Time) func() {
 	view, err := l.Rows.Snapshot()
 	event := RowsLoaded{Task: l.CompiledTask.Task.Name, ReplacementReason: view.ReplacementReason, Problem: err}
-	if err != nil {
+	switch {
+	case isPending(err):
+		return p.makeRowsReadCallback(l, view, wire.DeclineTooFewRows, event, began)
+	case err != nil:
 		return p.makeRowsReadCallback(l, view, wire.DeclineBadData, event, began)
 	}
 	return p.makeRowsReadCallback(l, view, 0, event, began)
@@ -361,10 +364,22 @@ type RowsLoaded struct {
 	Problem           error // reason why the rows do not fit the task; nil if they fit
 }
 
+// isPending reports whether a problem of the rows ends without an action of the user, when more data arrive.
+func isPending(problem error) bool {
+	file, tooFew := (*data.FileError)(nil), (*tooFewRowsError)(nil)
+	return errors.As(problem, &file) && file.IsPending || errors.As(problem, &tooFew)
+}
+
 // Describe implements observe.Event.
 func (e RowsLoaded) Describe(d *observe.EventDescription) {
 	const condition = "data"
 	d.SetGauge(loadSeconds, e.LoadDuration.Seconds())
+	if isPending(e.Problem) {
+		d.Log(observe.Info, "waiting for more data", "task", e.Task, "reason", e.Problem)
+		d.RaiseCondition(condition, fmt.Sprintf("not enough data for the task yet: %v", e.Problem),
+			"wait for more data; `agentd data check` lists the rejected values")
+		return
+	}
 	if e.Problem != nil {
 		attributes := []any{"task", e.Task, "err", e.Problem}
 		if e.ReplacementReason != "" {

@@ -212,34 +212,37 @@ func (r *gridRowMaker) NoRowsError(string) error {
 	all := r.QualityReport()
 	e := r.missingRowsCause(&all)
 	e.Problem = "no rows can be built yet; " + all.String()
-	if why := r.explainMissingRows(&all); why != "" {
+	var why string
+	if why, e.IsPending = r.explainMissingRows(&all); why != "" {
 		e.Problem = fmt.Sprintf("no rows can be built yet: %s; %s", why, all)
 	}
 	return e
 }
 
 // explainMissingRows returns the reason why the readings so far are not enough for a row, or "" if it is unknown.
-func (r *gridRowMaker) explainMissingRows(all *data.QualityReport) string {
+// isPending reports whether more readings will suffice.
+func (r *gridRowMaker) explainMissingRows(all *data.QualityReport) (why string, isPending bool) {
 	newest := int64(0)
 	for _, name := range r.neededInputs {
 		c := all.EnsureColumn(name)
-		if c.Used == 0 {
+		// Readings that are not yet written to disk or wait for late ones are not counted as used.
+		if c.Used == 0 && (c.NewestTime == 0 || len(c.Unused) > 0) {
 			if err := r.explainNoReadings(); err != nil {
-				return err.Error()
+				return err.Error(), false
 			}
-			return ""
+			return "", false
 		}
 		newest = max(newest, c.NewestTime)
 	}
 	if newest < MinPlausibleUnixNanos {
-		return fmt.Sprintf("the newest reading is dated %s: check data.time_format", FormatTime(newest))
+		return fmt.Sprintf("the newest reading is dated %s: check data.time_format", FormatTime(newest)), false
 	}
 	need, have := r.rowBuilder.RequiredAndActualReadingSpan()
 	if have < need {
 		return fmt.Sprintf("a row requires readings that span at least %s, but the readings so far span only %s",
-			need, have)
+			need, have), true
 	}
-	return ""
+	return "", false
 }
 
 // missingRowsCause returns the main reason why no row can be made: trouble with the source, an input without usable

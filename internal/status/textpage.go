@@ -22,7 +22,7 @@ const (
 
 // AddLine adds a line, truncated to the width.
 func (p *Page) AddLine(label, format string, args ...any) {
-	text := fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...))
+	text := fmt.Sprintf("%-*s %s", labelWidth-1, label, fmt.Sprintf(format, args...))
 	p.Text.WriteString(strings.TrimRight(CutToWidth(text, p.Width), " ") + "\n")
 }
 
@@ -34,8 +34,12 @@ func CutToWidth(text string, width int) string {
 	return text
 }
 
-// AddParagraph adds a text, wrapped into as many lines as necessary.
+// AddParagraph adds a text, wrapped into as many lines as necessary. A long label has a line of its own.
 func (p *Page) AddParagraph(label, text string) {
+	if len([]rune(label)) >= labelWidth {
+		p.AddLine(label, "")
+		label = ""
+	}
 	room := max(p.Width-labelWidth, 1)
 	var line []rune
 	flush := func() {

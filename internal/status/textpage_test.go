@@ -45,3 +45,14 @@ func TestParagraph(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
+
+// TestLongLabel checks that a label as long as its column does not touch the text.
+func TestLongLabel(t *testing.T) {
+	p := Page{Width: 40}
+	p.AddLine("  hall_temperature", "%d used", 3)
+	p.AddParagraph("  hall_temperature", "310 used, 88 missing")
+	const want = "  hall_temperature 3 used\n  hall_temperature\n              310 used, 88 missing\n"
+	if got := p.Text.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
