@@ -22,6 +22,7 @@ import (
 
 // uploads records the updates of a test.
 type uploads struct {
+	loop        *host.EventLoop
 	sequence    uint64
 	saved, made []*part.LocalUpdate
 }
@@ -33,8 +34,12 @@ func (*uploads) PackUpdate(u *part.LocalUpdate, _ *agentround.StartTraining, _ *
 	return u.SetPayload(wire.AppendVector(nil, change), wire.Digest{})
 }
 
-func (u *uploads) SaveUpdate(update *part.LocalUpdate, _ func() bool) {
-	u.saved = append(u.saved, update)
+func (u *uploads) SaveUpdate(update *part.LocalUpdate, over func() bool) {
+	u.loop.RunOnLoop(func() {
+		if !over() {
+			u.saved = append(u.saved, update)
+		}
+	})
 }
 func (u *uploads) SetCurrentUpdate(update *part.LocalUpdate) { u.made = append(u.made, update) }
 
@@ -66,7 +71,8 @@ func TestTrain(t *testing.T) {
 				}
 				rows := &part.PreparedTask{LocalTask: &part.LocalTask{CompiledTask: compiled},
 					TrainingRows: learner.NewSamples(1, []float32{tt.feature}, []float32{1})}
-				loop, up := host.NewEventLoop(nil), &uploads{}
+				loop := host.NewEventLoop(nil)
+				up := &uploads{loop: loop}
 				var results []agentround.TrainingEnded
 				var steps int
 				core := &part.AgentCore{ID: "press", Loop: loop, StateFolder: state.Folder{Disk: store.LocalDisk,

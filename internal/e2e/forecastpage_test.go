@@ -143,7 +143,7 @@ func (w *walkthrough) run(t *testing.T, step pageStep) {
 	}
 	if program, _, _ := strings.Cut(command, " run "); program == "agentd" || program == "coordinator" {
 		cmd := exec.Command(filepath.Join(string(programs), program), strings.Fields(command)[1:]...)
-		cmd.Dir = dir
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "COORDINATOR_METRICS_LISTEN=127.0.0.1:0")
 		testkit.Start(t, cmd)
 		return
 	}
