@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -105,6 +106,47 @@ func TestReportCoversNewData(t *testing.T) {
 		reports := eventsOf[taskdata.SourceReportReceived](l.scene)
 		if last := reports[len(reports)-1]; len(last.Columns) != 1 || last.Columns[0].Used < 5 {
 			t.Errorf("last report %+v; want at least 5 updates in a minute", last)
+		}
+	})
+}
+
+// pendingSource is a source whose readings do not suffice for a row. Their number grows with each snapshot.
+type pendingSource struct {
+	data.Source
+	snapshots int
+}
+
+func (s *pendingSource) OpenRows(data.RowQuery) data.QueriedRows { return s }
+
+func (*pendingSource) Changed() bool { return true }
+
+func (*pendingSource) QualityReport() data.QualityReport { return data.QualityReport{} }
+
+func (s *pendingSource) Snapshot() (data.RowSnapshot, error) {
+	s.snapshots++
+	return data.RowSnapshot{}, &data.FileError{Problem: fmt.Sprintf("only %d readings", s.snapshots), IsPending: true}
+}
+
+// TestPendingData checks that an agent without enough readings declines with too_few_rows, not with bad_data, and that
+// only its first report is not marked as a repetition.
+func TestPendingData(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &logger{newScene(t), ""}
+		l.cfg.TaskData.Source = &pendingSource{}
+		l.start()
+		l.plays(1)
+		if got := l.declined(); got != "too_few_rows" {
+			t.Errorf("declined %q", got)
+		}
+		wait(time.Minute)
+		events := eventsOf[taskdata.RowsLoaded](l.scene)
+		if len(events) < 3 {
+			t.Fatalf("%d reports", len(events))
+		}
+		for i, e := range events {
+			if e.Problem == nil || e.WasPending != (i > 0) {
+				t.Errorf("report %d: %+v", i, e)
+			}
 		}
 	})
 }

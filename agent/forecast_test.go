@@ -92,6 +92,7 @@ func (l *logger) forecastsWith(publish func(predict.Forecast) error, m *modelfil
 		t.Fatal(err)
 	}
 	l.cfg.Predict = &predict.Config{MaxKeptModels: 1, ForecastInterval: time.Minute, UsualResidualShare: 0.9,
+		ShowsValues:     l.cfg.TaskData.ShowsValues,
 		PublishForecast: publish}
 	l.start()
 }
@@ -147,7 +148,9 @@ func TestForecasts(t *testing.T) {
 			return err
 		}
 		head := "t,a,b,y\n"
-		l := forecasting(t, head+history(0, 100), publish, 2, -1)
+		l := follower(t, head+history(0, 100))
+		l.cfg.TaskData.ShowsValues = true
+		l.forecasts(publish, nil, 2, -1)
 		l.tell(mqtt.LinkDown{Err: errors.New("gone")})
 		wait(2 * time.Minute)
 		if len(all) != 1 || !all[0].RowTime.Equal(time.Unix(99*3600,
@@ -167,7 +170,8 @@ func TestForecasts(t *testing.T) {
 		}
 		events := eventsOf[predict.ForecastsMade](l.scene)
 		if f := events[len(events)-1]; f.PublishedForecasts != 4 || f.Anomalies != 1 ||
-			math.Abs(f.MeanResidual-(103+8)/104.) > 1e-9 {
+			math.Abs(f.MeanResidual-(103+8)/104.) > 1e-9 || f.ShownForecast == nil || f.ShownForecast.Value != 1 ||
+			f.ShownResidual == nil || *f.ShownResidual.Residual != 8 {
 			t.Errorf("%+v", f)
 		}
 		l.write("t,a\n1,1\n")
@@ -264,7 +268,7 @@ func TestForecastsInABurst(t *testing.T) {
 		made, rows := 0, 0
 		for _, f := range eventsOf[predict.ForecastsMade](l.scene) {
 			made, rows = made+f.NewForecasts, rows+f.PublishedForecasts
-			if f.Err != nil || f.LostForecasts > 0 {
+			if f.Err != nil || f.LostForecasts > 0 || f.ShownForecast != nil || f.ShownResidual != nil {
 				t.Errorf("%+v", f)
 			}
 		}

@@ -27,7 +27,7 @@ type TimeGrid struct {
 // InputSeries is a quantity that devices measure. It is an entry under the key "inputs" of a task.
 type InputSeries struct {
 	Name string `yaml:"name"`
-	Unit string `yaml:"unit"` // unit of the values, for display
+	Unit string `yaml:"unit"` // unit of the values in rows, to which devices convert their readings; may be empty
 	// ValidRange contains the minimum and the maximum valid value. Readings outside this range are ignored. If it is
 	// empty, all finite values are valid.
 	ValidRange []float64 `yaml:"range"`

@@ -93,12 +93,13 @@ type rowsMisfit struct {
 	problem         string
 	reportedProblem wire.DataProblem
 	retryAt         time.Time // time at which the rows are read again
+	isPending       bool      // whether the problem ends when more data arrive
 }
 
 // newRowsMisfit returns a rowsMisfit with the problem err; unusable values with equal column and reason are the same
 // problem, whatever their number. The coordinator receives a reason from the closed set, or else the text of the error.
 func newRowsMisfit(err error, retryAt time.Time) *rowsMisfit {
-	m := &rowsMisfit{problem: err.Error(), retryAt: retryAt}
+	m := &rowsMisfit{problem: err.Error(), retryAt: retryAt, isPending: isPending(err)}
 	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxDataProblemReason)
 	if e := (*data.FileError)(nil); errors.As(err, &e) {
 		if e.ReasonCode != "" {
@@ -263,6 +264,7 @@ func (p *TaskDataLoader) adoptTaskRows(l *part.LocalTask, view data.RowSnapshot,
 		if before != nil && before.problem == p.misfit.problem {
 			return
 		}
+		event.WasPending = before != nil && before.isPending
 	}
 	checked := agentround.TaskChecked{TaskDigest: l.Hash, UnfitReason: unfit}
 	if next != nil {
@@ -362,6 +364,7 @@ type RowsLoaded struct {
 	ReplacementReason string
 	LoadDuration      time.Duration
 	Problem           error // reason why the rows do not fit the task; nil if they fit
+	WasPending        bool  // whether the previous problem was that more data were needed
 }
 
 // isPending reports whether a problem of the rows ends without an action of the user, when more data arrive.
@@ -375,7 +378,9 @@ func (e RowsLoaded) Describe(d *observe.EventDescription) {
 	const condition = "data"
 	d.SetGauge(loadSeconds, e.LoadDuration.Seconds())
 	if isPending(e.Problem) {
-		d.Log(observe.Info, "waiting for more data", "task", e.Task, "reason", e.Problem)
+		if !e.WasPending { // the number of readings changes every few seconds
+			d.Log(observe.Info, "waiting for more data", "task", e.Task, "reason", e.Problem)
+		}
 		d.RaiseCondition(condition, fmt.Sprintf("not enough data for the task yet: %v", e.Problem),
 			"wait for more data; `agentd data check` lists the rejected values")
 		return

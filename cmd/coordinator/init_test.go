@@ -133,3 +133,34 @@ func TestInitAsks(t *testing.T) {
 		}
 	}
 }
+
+// TestInitAddsDevices checks that --device adds devices to an existing list of agents, and never replaces a key.
+func TestInitAddsDevices(t *testing.T) {
+	const one, two = "fil3950OxALMdA+v0wsMd4plKKHwSRowzzQsiS93FYc=", "Zk0w0Gx8m5sN3cJq2pVd9QyTt1uLr7EoKb6HfXiA4g8="
+	dir := filepath.Join(t.TempDir(), "new")
+	for _, tt := range []struct {
+		devices []string
+		want    string // error, or lines of devices in the list
+	}{
+		{nil, ""},
+		{[]string{"a " + one}, "a " + one + "\n"},
+		{[]string{"a " + one, "b " + two}, "a " + one + "\nb " + two + "\n"},
+		{[]string{"a " + two}, "contains this key for the device b"},
+		{[]string{"c " + one}, "contains this key for the device a"},
+	} {
+		args := []string{"init", "air", "--features", "x", "--target", "y", "--force", "--dir", dir}
+		for _, device := range tt.devices {
+			args = append(args, "--device", device)
+		}
+		code, out, stderr := clitest.Run(rootCommand(), args...)
+		list, err := os.ReadFile(filepath.Join(dir, "agents.keys"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		isError := strings.HasPrefix(tt.want, "contains")
+		if isError != (code != 0) || isError && !strings.Contains(stderr, tt.want) ||
+			!isError && !strings.HasSuffix(string(list), "has printed on the device.\n"+tt.want) {
+			t.Errorf("%q: exit status %d, %s%s; list\n%s", tt.devices, code, out, stderr, list)
+		}
+	}
+}

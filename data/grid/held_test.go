@@ -82,7 +82,7 @@ func TestUnits(t *testing.T) {
 				t.Errorf("%s: rows %v, last rejected reading %+v; want the reason %s", tt.name, got.X, last,
 					tt.rejected)
 			}
-		} else if len(got.X) != 2 || got.X[1] != tt.want {
+		} else if len(got.X) != 2 || got.X[1] != tt.want || float32(counts[0].NewestValue) != tt.want {
 			t.Errorf("%s: rows %v, counts %+v; want %v in the second row", tt.name, got.X, counts[0], tt.want)
 		}
 	}

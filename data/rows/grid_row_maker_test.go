@@ -390,3 +390,59 @@ func TestOutliersOfAReplacedFile(t *testing.T) {
 		t.Errorf("%v rows of the same readings in another file, %v; want %d", again.Rows.Len(), err, all.Rows.Len())
 	}
 }
+
+// TestPendingRows checks which problems end when more readings arrive.
+func TestPendingRows(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		change  func(*fakeFeed)
+		pending bool
+		want    string
+	}{
+		{"too short a span", func(*fakeFeed) {}, true, "a row requires readings that span at least 7h0m0s"},
+		{"accepted readings that are not yet used", func(f *fakeFeed) {
+			f.SetQualityReport(data.QualityReport{Columns: []data.ColumnReport{{Name: "x", Used: 1,
+				NewestTime: time.Now().UnixNano()}}})
+			f.all = nil
+		}, true, "span only 0s"},
+		{"wrong values", func(f *fakeFeed) {
+			for i := range f.all {
+				f.all[i].Value = 60
+			}
+		}, false, "out_of_range"},
+		{"no readings", func(f *fakeFeed) { f.all = nil }, false, "no rows can be built yet"},
+	} {
+		f, w := &fakeFeed{}, hourly()
+		w.Recipe.Inputs[0].ValidRange = []float64{0, 50}
+		f.hours(500_000, 500_003, -500_000)
+		tt.change(f)
+		_, err := gridRowsOf(f, w, grid.FillRule{}).Snapshot()
+		if e := (*data.FileError)(nil); !errors.As(err, &e) || e.IsPending != tt.pending ||
+			!strings.Contains(e.Problem, tt.want) {
+			t.Errorf("%s: error %+v, want %q and pending %t", tt.name, e, tt.want, tt.pending)
+		}
+	}
+}
+
+// TestUpdatedReport checks that reading new data for a report hides no problem from the next snapshot.
+func TestUpdatedReport(t *testing.T) {
+	f, w := &fakeFeed{}, hourly()
+	w.Recipe.Inputs[0].ValidRange = []float64{0, 50}
+	r := gridRowsOf(f, w, grid.FillRule{})
+	f.hours(500_000, 500_020, -500_000)
+	if _, err := r.Snapshot(); err != nil || r.Changed() {
+		t.Fatalf("changed %t, error %v", r.Changed(), err)
+	}
+	f.hours(500_020, 500_060, 0) // outside the range, so that no row follows
+	r.(data.QualityUpdater).UpdateQualityReport()
+	report := r.(data.QualityReporter).QualityReport()
+	if n := report.Columns[0].Unused[grid.ReasonOutOfRange]; n != 40 {
+		t.Errorf("the report counts %d wrong values, want 40", n)
+	}
+	if !r.Changed() {
+		t.Error("the rows have not changed, although the wrong values exceed the permitted share")
+	}
+	if _, err := r.Snapshot(); err == nil || r.Changed() {
+		t.Errorf("changed %t, error %v", r.Changed(), err)
+	}
+}

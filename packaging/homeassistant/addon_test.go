@@ -71,7 +71,7 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	if len(a.Options) != len(a.Schema) {
-		t.Errorf("options %v, want those of the schema: %v", a.Options, a.Schema)
+		t.Errorf("options %v, want the options of the schema: %v", a.Options, a.Schema)
 	}
 	if docker, err := os.ReadFile("Dockerfile"); err != nil ||
 		!strings.Contains(string(docker), "ARG BUILD_VERSION="+a.Version+"\n") {

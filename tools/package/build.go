@@ -18,7 +18,7 @@ type target struct {
 	env    []string // environment variables for the go command
 	nfpm   string   // name that nfpm uses; nfpm translates it for each package format
 	debian string   // architecture name in the names of .deb files
-	oci    string   // platform of the container image; "" if there is no image
+	oci    string   // platform of the container image; "" for a target without an image
 }
 
 func (t target) String() string { return t.name }

@@ -11,9 +11,11 @@ import (
 	"strings"
 
 	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/packaging"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // PackagedConfigDir is the configuration folder of an installed package. A federation created there uses the package's
@@ -74,13 +76,12 @@ func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (Fed
 		}
 	}
 	if _, err := os.Lstat(f.AgentList); errors.Is(err, fs.ErrNotExist) && filepath.Dir(f.AgentList) == dir {
-		list := agentListHeader
-		for _, line := range a.DeviceKeys {
-			list += line + "\n"
-		}
-		if err := store.LocalDisk.WriteFileDurably(f.AgentList, []byte(list), 0o666); err != nil {
+		if err := store.LocalDisk.WriteFileDurably(f.AgentList, []byte(agentListHeader), 0o666); err != nil {
 			return f, err
 		}
+	}
+	if err := a.addDevices(f.AgentList); err != nil {
+		return f, err
 	}
 	lead, agent := a.coordinatorConfigValues(), a.agentConfigValues(keys.FormatPublic(keys.Public(key)))
 	if joins {
@@ -114,6 +115,34 @@ func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (Fed
 			lead),
 			0o666),
 		store.LocalDisk.WriteFileDurably(f.AgentConfig, config.FillSampleConfig(agentSample, agent), 0o666))
+}
+
+// addDevices adds the devices of DeviceKeys to a list of agents. It returns an error if the list contains a device or a
+// key in another combination.
+func (a *Answers) addDevices(list string) error {
+	for _, line := range a.DeviceKeys {
+		id, text, _ := strings.Cut(line, " ")
+		key, err := keys.ParsePublic(text)
+		if err != nil {
+			return err
+		}
+		found, err := agentlist.LookupAgentAndKey(list, wire.AgentID(id), key)
+		switch {
+		case err != nil:
+			return err
+		case found.KeyHolder == wire.AgentID(id): // the device is in the list
+			continue
+		case found.KeyHolder != "":
+			return fmt.Errorf("--device %s: %s contains this key for the device %s: remove that line", id, list,
+				found.KeyHolder)
+		case found.AgentKey != nil:
+			return fmt.Errorf("--device %s: %s contains this device with a different key: remove that line", id, list)
+		}
+		if err := agentlist.EditListFile(store.LocalDisk, list, nil, wire.AgentID(id), key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // withoutDataSections returns the sample configuration of an agent without the sections that `agentd discover`
