@@ -17,6 +17,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/coordinator/replica/jetstream"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/packaging/cluster"
@@ -85,6 +86,13 @@ func TestAccess(t *testing.T) {
 	defer cancel()
 	own := p.authority.Issue(t, "plant_7-coordinator")
 	s := p.store(t, p.as(own))
+	testkit.Until(t, "the servers have elected a leader of the stream", func() bool {
+		_, err := s.Put(ctx, "ready", nil, 0)
+		return err == nil || errors.Is(err, replica.ErrConflict) // a conflict: an earlier attempt was stored
+	})
+	if err := s.Remove(ctx, "ready"); err != nil {
+		t.Fatal(err)
+	}
 	t.Run("a coordinator does all that it must", func(t *testing.T) { mayAll(ctx, t, s) })
 	t.Run("and nothing else", func(t *testing.T) { p.refusesMore(t, own) })
 	for name, certificates := range map[string][]tls.Certificate{
