@@ -32,8 +32,8 @@ func TestConv1DRefused(t *testing.T) {
 		},
 		"architecture.channels: this key is set to 1, but only the model kind conv1d supports this " +
 			"key": func(w *wire.Task) { w.Model.Kind = "" },
-		"architecture.kernel: invalid value 4294967295: must be between 1 and 65536": func(w *wire.Task) {
-			w.Model.Convolution.KernelSteps = math.MaxUint32
+		"architecture.kernel: invalid value 2147483647: must be between 1 and 65536": func(w *wire.Task) {
+			w.Model.Convolution.KernelSteps = math.MaxInt32 // on 32-bit systems, an int holds no larger number
 		},
 		"channels: invalid number of channels 3: 2 features cannot be " +
 			"divided": func(w *wire.Task) { w.Model.Convolution.InputChannels = 3 },

@@ -116,7 +116,7 @@ func (c *cluster) ends(t *testing.T, name, why string) {
 		t.Errorf("%s does not say %q:\n%s", name, why, log)
 	}
 	c.start(t, name)
-	c.replicas[name].Await(t, "standing by leader=")
+	c.replicas[name].Await(t, "on standby leader=")
 }
 
 // stage starts NATS and Mosquitto for several coordinators, and records their announcements.

@@ -42,7 +42,7 @@ func TestShippedCluster(t *testing.T) {
 	c.replicas[first].Kill()
 	second := c.takenOver(t, first, time.Now())
 	c.start(t, first)
-	c.replicas[first].Await(t, "standing by leader="+second)
+	c.replicas[first].Await(t, "on standby leader="+second)
 	lost := engine.Nodes[2]
 	lost.Kill()
 	if err := os.RemoveAll(filepath.Join(lost.Dir, "jetstream")); err != nil {
