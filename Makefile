@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-streams testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower bench-scale dist release publish size test-package test-arm python nightly clean
+.PHONY: help build demo --page demo-streams testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut test-console check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower bench-scale dist release publish size test-package test-arm python nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -20,9 +20,12 @@ build: ## build agentd, coordinator and fedlab into bin/
 # compiles prints a message before a compilation, which takes minutes without output if Go's cache is empty.
 compiles = @echo "compiling fedlab: some minutes at the first time, then seconds"
 
-demo: ## run the demonstration: agents, a broker and a coordinator train a model on this machine
+demo: ## run the demonstration: agents, a broker and a coordinator train a model on this machine (make demo -- --page: with the web console)
 	$(compiles)
-	go run ./cmd/fedlab demo
+	go run ./cmd/fedlab demo $(filter --page,$(MAKECMDGOALS))
+
+--page:
+	@:
 
 demo-streams: ## run the demonstration with raw readings of twelve stations over Mosquitto; the agents make rows and publish forecasts (a minute, one JSON object per line)
 	$(compiles)
@@ -71,6 +74,11 @@ test-powercut: ## cut the power of real programs CUTS=10 times, on a file system
 	tools/deps.sh fuse
 	go -C tools/powercut test -count=1 -timeout 1h -v ./... -args -cuts $(or $(CUTS),10) -seed $(or $(SEED),1)
 
+test-console: ## use the web console in headless Chromium, with the finished programs (PICTURES=FOLDER saves a picture of each page)
+	tools/deps.sh test
+	tools/deps.sh browser
+	go -C tools/console test -count=1 -timeout 10m -v ./... -args -pictures "$(if $(PICTURES),$(abspath $(PICTURES)))"
+
 deps: ## install the dependencies of the tests, or list them if that is not permitted
 	tools/deps.sh test
 	tools/grafana/deps.sh
@@ -82,6 +90,7 @@ gofmt: ## fail if a file is not formatted
 vet: ## run go vet, over all tests
 	go vet -tags nightly,machine,vm,chaos,pytorch ./...
 	go -C tools/powercut vet ./...
+	go -C tools/console vet ./...
 
 tidy: ## fail if `go mod tidy` would change a go.mod or go.sum
 	go mod tidy -diff
@@ -89,6 +98,7 @@ tidy: ## fail if `go mod tidy` would change a go.mod or go.sum
 	go -C tools/vuln mod tidy -diff
 	go -C tools/package mod tidy -diff
 	go -C tools/powercut mod tidy -diff
+	go -C tools/console mod tidy -diff
 	go -C tools/nats mod tidy -diff
 	go -C tools/prose mod tidy -diff
 
@@ -96,6 +106,7 @@ lint: ## run golangci-lint, built from tools/lint, and Vale, from tools/prose, o
 	go tool -modfile=tools/lint/go.mod golangci-lint run ./...
 	cd tools/package && go tool -modfile=../lint/go.mod golangci-lint run ./...
 	cd tools/powercut && go tool -modfile=../lint/go.mod golangci-lint run ./...
+	cd tools/console && go tool -modfile=../lint/go.mod golangci-lint run ./...
 	tools/prose.sh
 
 vuln: ## check the linked packages for known vulnerabilities

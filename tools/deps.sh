@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs dependencies other than Go by group: `deps.sh test` for the tests, `machine` for tests that boot machines,
 # `vm` for emulated machines, `nightly` for the nightly tests, `race` for the race detector, `fuse` to mount file
-# systems, `package` for the tests of our packages, `release` to make a release, `arm` to run ARM code. It does nothing
-# if all dependencies are installed. Without root, passwordless sudo or apt-get it prints the missing dependencies and
-# continues. Tests that need them skip themselves. With CI=true a missing dependency is an error.
+# systems, `browser` for the tests of the web console, `package` for the tests of our packages, `release` to make a
+# release, `arm` to run ARM code. It does nothing if all dependencies are installed. Without root, passwordless sudo or
+# apt-get it prints the missing dependencies and continues. Tests that need them skip themselves. With CI=true a
+# missing dependency is an error.
 set -euo pipefail
 
 # The list of dependencies: group, required command or file, Debian packages that contain it.
@@ -39,6 +40,7 @@ nightly rabbitmq-server   rabbitmq-server
 nightly podman            podman runc
 nightly docker-compose    docker-compose
 nightly /usr/lib/cni/dnsname golang-github-containernetworking-plugin-dnsname
+browser chromium          chromium
 race gcc                  gcc libc6-dev
 fuse fusermount3          fuse3
 package lintian           lintian

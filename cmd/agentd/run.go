@@ -40,7 +40,7 @@ func runAgent(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader) erro
 		return err
 	}
 	var level slog.LevelVar
-	log, err := daemon.NewLogger(cmd.ErrOrStderr(), s.Log, &level)
+	log, err := daemon.NewLogger(cmd.ErrOrStderr(), s.Log, &level, nil)
 	if err != nil {
 		return err
 	}

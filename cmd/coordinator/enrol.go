@@ -53,11 +53,11 @@ func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.ConfigLoader) e
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/tokens", &w.TokenRequest, &made); err != nil {
 		return err
 	}
-	line := "agentd join " + made.JoinURL + " --token " + made.Token
+	line := made.JoinCommand
 	until := made.Expires.Local().Format(time.DateTime)
 	if w.Device == "" {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: until %s, any device with this token can join under any "+
-			"unused name.\nOn each device:\n  %s --id ID\n", until, line)
+			"unused name.\nOn each device:\n  %s\n", until, line)
 		return err
 	}
 	code := ""

@@ -2,17 +2,14 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"math"
 	"net/http"
-	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/coordinatord"
-	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -92,61 +89,23 @@ func diffModelsCommand(f *modelFolderFlags) *cobra.Command {
 // diffModels prints the change ‖b − a‖₂, its largest coordinate and ‖a‖₂ for each tensor of two models, and then the
 // metadata that differ.
 func diffModels(cmd *cobra.Command, before, after []byte) error {
-	a, metaA, err := store.DecodeSafetensors(before)
-	if err != nil {
-		return err
-	}
-	b, metaB, err := store.DecodeSafetensors(after)
+	c, err := modelfile.Compare(before, after)
 	if err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "TENSOR\tSHAPE\tCHANGE\tLARGEST\tNORM BEFORE\n")
-	for _, t := range a {
-		i := slices.IndexFunc(b, func(o store.Tensor) bool { return o.Name == t.Name })
-		if i < 0 || b[i].DType != t.DType || !slices.Equal(b[i].Shape, t.Shape) {
-			fmt.Fprintf(w, "%s\t%v\ttensor exists only in the first model, or has a different shape in the second\n",
-				t.Name, t.Shape)
+	for _, t := range c.Tensors {
+		if t.Mismatch != "" {
+			fmt.Fprintf(w, "%s\t%v\t%s\n", t.Name, t.Shape, t.Mismatch)
 			continue
 		}
-		change, largest, norm, err := parameterDistance(t.Data, b[i].Data)
-		if err != nil {
-			return fmt.Errorf("tensor %s: %w", t.Name, err)
-		}
-		fmt.Fprintf(w, "%s\t%v\t%.4g\t%.4g\t%.4g\n", t.Name, t.Shape, change, largest, norm)
+		fmt.Fprintf(w, "%s\t%v\t%.4g\t%.4g\t%.4g\n", t.Name, t.Shape, t.Change, t.Largest, t.NormBefore)
 	}
-	for _, t := range b {
-		if !slices.ContainsFunc(a, func(o store.Tensor) bool { return o.Name == t.Name }) {
-			fmt.Fprintf(w, "%s\t%v\ttensor exists only in the second model\n", t.Name, t.Shape)
-		}
-	}
-	keys := slices.AppendSeq(slices.Collect(maps.Keys(metaA)), maps.Keys(metaB))
-	slices.Sort(keys)
-	for _, key := range slices.Compact(keys) {
-		if metaA[key] != metaB[key] {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", key, truncateText(metaA[key]), truncateText(metaB[key]))
-		}
+	for _, m := range c.Metadata {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", m.Key, truncateText(m.Before), truncateText(m.After))
 	}
 	return w.Flush()
-}
-
-// parameterDistance returns the change ‖b − a‖₂, the largest coordinate of |b − a| and the norm ‖a‖₂ of two encoded
-// float32 vectors.
-func parameterDistance(a, b []byte) (change, largest, norm float64, err error) {
-	x, y := make([]float32, len(a)/4), make([]float32, len(b)/4)
-	if err := wire.DecodeVector(x, a); err != nil {
-		return 0, 0, 0, err
-	}
-	if err := wire.DecodeVector(y, b); err != nil {
-		return 0, 0, 0, err
-	}
-	for i := range x {
-		d := math.Abs(float64(y[i]) - float64(x[i]))
-		change += d * d
-		norm += float64(x[i]) * float64(x[i])
-		largest = max(largest, d)
-	}
-	return math.Sqrt(change), largest, math.Sqrt(norm), nil
 }
 
 // truncateText shortens a metadata value to fit into a line.

@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/logging"
 	"github.com/fedmesh/fedmesh/internal/service"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/internal/status"
@@ -60,7 +61,8 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 		return err
 	}
 	var level slog.LevelVar
-	log, err := daemon.NewLogger(cmd.ErrOrStderr(), s.Log, &level)
+	var recent logging.RecentRecords
+	log, err := daemon.NewLogger(cmd.ErrOrStderr(), s.Log, &level, &recent)
 	if err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 	}
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
 		InitialModel: begin.initialModel, NewMeshBuilder: newMeshBuilder, RenderMosquittoACL: mosquittoACL,
-		OpenReplicaStore: natsStoreOpener(log), Board: board}
+		OpenReplicaStore: natsStoreOpener(log), Board: board, RecentRecords: &recent}
 	var leading atomic.Pointer[coordinatord.Federation] // federation led by this process; nil while standing by
 	reloader.ApplySettings = func(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
 		f := leading.Load()

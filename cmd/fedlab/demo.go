@@ -56,6 +56,8 @@ same time. The task is the regression of the FedDec paper, or the air data.`,
 		"let each agent receive raw sensor readings over a separate MQTT broker and build the training rows itself")
 	f.StringVar(&o.Agentd, "agentd", "",
 		"path of the program agentd for --processes (default: in the folder of fedlab, in PATH, or compiled)")
+	f.BoolVar(&o.Page, "page", false, "serve the coordinator's web console, and keep it open after the run until "+
+		"Ctrl-C")
 	f.StringVar(&o.Metrics, "metrics", "", "serve metrics for Prometheus at this host:port")
 	f.StringVar(&o.Out, "out", "", "folder for the model (safetensors), the history and the result")
 	f.StringVar((*string)(&o.Algorithm), "algorithm", string(o.Algorithm),

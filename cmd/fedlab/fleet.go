@@ -118,7 +118,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	if f.keyListPath != "" {
 		return f.listKeys(s, master)
 	}
-	log, err := daemon.NewLogger(cmd.ErrOrStderr(), s.Log, nil)
+	log, err := daemon.NewLogger(cmd.ErrOrStderr(), s.Log, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -85,7 +86,7 @@ func (d *Registrar) newJoinServer(log *slog.Logger) *http.Server {
 }
 
 func (d *Registrar) newBoundedTLSListener(plain net.Listener) net.Listener {
-	blocked := func(a netip.Addr) bool { return d.attemptLimiter.isSourceBlocked(a, d.cfg.Now()) }
+	blocked := func(a netip.Addr) bool { return d.attemptLimiter.IsSourceBlocked(a, d.cfg.Now()) }
 	return tls.NewListener(&boundedListener{Listener: plain, slots: make(chan struct{}, mostConns),
 		isSourceBlocked:     blocked,
 		connectionsBySource: map[netip.Prefix]int{}}, &tls.Config{MinVersion: tls.VersionTLS13,
@@ -140,18 +141,18 @@ type boundedListener struct {
 func (b *boundedListener) acquireSlot(a netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.connectionsBySource[sourcePrefix(a)] >= mostOfOne || b.isSourceBlocked(a) {
+	if b.connectionsBySource[host.SourcePrefix(a)] >= mostOfOne || b.isSourceBlocked(a) {
 		return false
 	}
-	b.connectionsBySource[sourcePrefix(a)]++
+	b.connectionsBySource[host.SourcePrefix(a)]++
 	return true
 }
 
 func (b *boundedListener) releaseSlot(a netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.connectionsBySource[sourcePrefix(a)]--; b.connectionsBySource[sourcePrefix(a)] == 0 {
-		delete(b.connectionsBySource, sourcePrefix(a))
+	if b.connectionsBySource[host.SourcePrefix(a)]--; b.connectionsBySource[host.SourcePrefix(a)] == 0 {
+		delete(b.connectionsBySource, host.SourcePrefix(a))
 	}
 	<-b.slots
 }

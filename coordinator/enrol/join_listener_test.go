@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -43,7 +44,7 @@ func FuzzListener(f *testing.F) {
 		}
 		o.mu.Lock()
 		n := len(o.members.is)
-		o.attemptLimiter.forget()
+		o.attemptLimiter.ForgetFailures()
 		o.mu.Unlock()
 		if n > 0 {
 			t.Fatalf("%q is in the list", p)
@@ -67,13 +68,6 @@ func dialed(t *testing.T, at string) *tls.Conn {
 			t.Fatal(err)
 		}
 	}
-}
-
-// forget resets the limiter.
-func (t *attemptLimiter) forget() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.currentBySource, t.previousBySource = nil, nil
 }
 
 // visitors is an in-memory net.Listener.
@@ -135,7 +129,7 @@ func TestListenerIsShared(t *testing.T) {
 		if d := <-from(home); d != 0 {
 			t.Errorf("one too many is closed after %s", d)
 		}
-		for range mostTries {
+		for range host.MaxAttempts {
 			o.CountMalformedRequest(home.Next())
 		}
 		if d := <-from(home.Next()); d != 0 {
@@ -165,7 +159,7 @@ func TestSlowCoordinator(t *testing.T) {
 		done := make(chan wire.EnrolmentAnswer)
 		go func() { done <- o.Join(ctx, j, binding, home) }()
 		synctest.Wait()
-		for range mostTries {
+		for range host.MaxAttempts {
 			o.CountMalformedRequest(home.Next())
 		}
 		if a := o.Join(ctx, j, binding, home.Next()); a.RefusalReason != wire.EnrolmentTooManyTries {

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -57,7 +58,7 @@ type Config struct {
 type Registrar struct {
 	cfg Config // EncodedRootDocument is the initial one; see presentedRootDocument
 
-	attemptLimiter attemptLimiter
+	attemptLimiter host.AttemptLimiter
 	observerMutex  sync.Mutex // serialises calls of cfg.Observer
 
 	presentedRootDocument atomic.Pointer[presentedRootDocument]
@@ -196,6 +197,26 @@ func (d *Registrar) CheckDeviceName(agent wire.AgentID) error {
 	return nil
 }
 
+// TokenInfo describes a token without its secret.
+type TokenInfo struct {
+	Agent         wire.AgentID `json:"device,omitempty"`   // device that may join; empty for any device
+	ReplacedAgent wire.AgentID `json:"replaces,omitempty"` // device that is replaced
+	IssuedAt      time.Time    `json:"issued"`
+	ExpiresAt     time.Time    `json:"expires"`
+	IsUsed        bool         `json:"used"` // a device has joined with the token
+}
+
+// UnexpiredTokens returns the tokens that have not expired.
+func (d *Registrar) UnexpiredTokens() []TokenInfo {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := []TokenInfo{}
+	for _, t := range d.tokens.unexpiredTokens(d.cfg.Now()) {
+		all = append(all, TokenInfo{t.Agent, t.ReplacedAgent, t.IssuedAt, t.ExpiresAt, t.isUsed()})
+	}
+	return all
+}
+
 // RevokeOpenToken removes the token that any device may use.
 func (d *Registrar) RevokeOpenToken() error {
 	d.mu.Lock()
@@ -217,7 +238,7 @@ func (d *Registrar) RemoveTokensOfDevice(agent wire.AgentID) error {
 // processed, nothing is changed.
 func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte,
 	from netip.Addr) wire.EnrolmentAnswer {
-	if d.attemptLimiter.isSourceBlocked(from, d.cfg.Now()) {
+	if d.attemptLimiter.IsSourceBlocked(from, d.cfg.Now()) {
 		d.Observe(JoinRefused{j.Agent, from.String(), wire.EnrolmentTooManyTries, nil})
 		return wire.EnrolmentAnswer{RefusalReason: wire.EnrolmentTooManyTries}
 	}
@@ -235,7 +256,7 @@ func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding 
 
 // CountMalformedRequest counts a malformed request as a failed attempt.
 func (d *Registrar) CountMalformedRequest(from netip.Addr) {
-	d.attemptLimiter.countFailure(from, d.cfg.Now())
+	d.attemptLimiter.CountFailure(from, d.cfg.Now())
 }
 
 func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentRequest, binding []byte, from netip.Addr,
@@ -247,7 +268,7 @@ func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentReq
 	t := d.tokens.findForJoin(j, binding, now)
 	key := parseClientKey(j.TLSKey)
 	if t == nil || key == nil || !hasBothSignatures(j, key, binding) {
-		d.attemptLimiter.countFailure(from, now)
+		d.attemptLimiter.CountFailure(from, now)
 		return a, wire.EnrolmentUnknownToken, nil
 	}
 	if d.IsDeviceRevoked(j.Agent) {

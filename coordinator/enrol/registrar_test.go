@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -287,7 +288,7 @@ func TestJoinRefused(t *testing.T) {
 		"a listed device, with another": {d.join(t, o.token("press-02", "", time.Hour), "press-02"),
 			wire.EnrolmentOtherKeyListed},
 	} {
-		o.attemptLimiter.forget()
+		o.attemptLimiter.ForgetFailures()
 		o.want(name, tt.join, tt.want)
 	}
 	o.want("then the right one", d.join(t, token, "press-01"), 0)
@@ -300,7 +301,7 @@ func TestTries(t *testing.T) {
 	token := o.token("press-01", "", time.Hour)
 	guess := token
 	guess.Secret[3] ^= 1
-	for i := range mostTries {
+	for i := range host.MaxAttempts {
 		o.want(fmt.Sprint("try ", i), d.join(t, guess, "press-01"), wire.EnrolmentUnknownToken)
 	}
 	o.want("the right token, from there", d.join(t, token, "press-01"), wire.EnrolmentTooManyTries)
@@ -310,30 +311,6 @@ func TestTries(t *testing.T) {
 	}
 	o.now = o.now.Add(2 * time.Minute)
 	o.want("two minutes later", d.join(t, token, "press-01"), 0)
-	if sourcePrefix(netip.MustParseAddr("2001:db8::1")) != sourcePrefix(netip.MustParseAddr("2001:db8::2")) ||
-		sourcePrefix(netip.MustParseAddr("2001:db8::1")) == sourcePrefix(netip.MustParseAddr("2001:db8:0:1::1")) ||
-		sourcePrefix(netip.MustParseAddr("::ffff:192.0.2.7")) != sourcePrefix(home) {
-		t.Error("a source is another network")
-	}
-}
-
-// TestTriesAreBounded checks that memory is bounded for any number of sources, and that the latest sources are
-// remembered.
-func TestTriesAreBounded(t *testing.T) {
-	var x attemptLimiter
-	at, a := time.Unix(1, 0), home
-	for range 3 * mostSeen {
-		a = a.Next()
-		for range mostTries {
-			x.countFailure(a, at)
-		}
-	}
-	if n := len(x.currentBySource) + len(x.previousBySource); n > 2*mostSeen {
-		t.Errorf("%d addresses are remembered", n)
-	}
-	if !x.isSourceBlocked(a, at) {
-		t.Error("the last one has tries left")
-	}
 }
 
 // TestReplace checks that a device can replace its own entry or the entry of its former name.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -140,7 +139,11 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := ""
-	h := Handler(routes(), TokenFile(path).AuthenticateCaller,
+	caller := func(r *http.Request) Caller {
+		secret, _ := BearerToken(r)
+		return TokenFile(path).CallerWithToken(HashToken(secret))
+	}
+	h := Handler(routes(), caller,
 		witness{answered: func(who string, _ *http.Request, _ error) { told = who }})
 	ask := func(method, path, token string) int {
 		r := httptest.NewRequest(method, path, strings.NewReader("{}"))
@@ -174,44 +177,25 @@ func TestTokens(t *testing.T) {
 	if got := ask("GET", "/v1/seven", operator); got != 401 {
 		t.Errorf("a token that is gone: %d", got)
 	}
+	write("view certificate plant-1\noperate certificate plant-2\n")
+	for name, want := range map[string]Caller{"plant-1": {Role: RoleView, Name: "certificate plant-1"},
+		"plant-2": {Role: RoleOperate, Name: "certificate plant-2"}, "plant-3": {}, "": {}} {
+		if got := TokenFile(path).CallerWithCertificate(name); got != want {
+			t.Errorf("certificate %q: %+v, want %+v", name, got, want)
+		}
+	}
+	if got := ask("GET", "/v1/seven", "certificate"); got != 401 {
+		t.Errorf("the word certificate as a token: %d", got)
+	}
 	for text, says := range map[string]string{"": "contains no tokens", "view short": ":1: invalid line: want the " +
 		"role view or operate",
 		"# x\nadmin " + viewer:    ":2: invalid line: want the role view or operate",
-		"view " + viewer + " a b": ":1: invalid line: want the role view or"} {
+		"view " + viewer + " a b": ":1: invalid line: want the role view or",
+		"operate certificate":     ":1: invalid line"} {
 		write(text)
 		if err := TokenFile(path).Check(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)
 		}
-	}
-}
-
-// TestListen checks that the API is served over TCP until the context ends.
-func TestListen(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var log strings.Builder
-	h := Handler(routes(), SocketCaller, nil)
-	if err := ServeTCP(ctx, "127.0.0.1:0", nil, h, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
-		t.Fatal(err)
-	}
-	_, url, _ := strings.Cut(log.String(), "url=")
-	url = strings.TrimSpace(strings.Replace(url, "/v1/status", "/v1/seven", 1))
-	r, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, _ := io.ReadAll(r.Body)
-	_ = r.Body.Close()
-	if string(text) != `{"a":7}`+"\n" {
-		t.Errorf("%s answers %s", url, text)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if err := ServeTCP(ctx, l.Addr().String(), nil, h, slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("one address serves two")
 	}
 }
 

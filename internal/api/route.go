@@ -26,6 +26,11 @@ const (
 type Caller struct {
 	Role Role
 	Name string // name for the log
+	// IsAnonymous is set if the caller has shown neither a token nor a certificate, and is not connected to the Unix
+	// socket.
+	IsAnonymous bool
+	// DeniedBecause explains why the caller, who would otherwise have the role operate, has only the role view.
+	DeniedBecause string
 }
 
 // Route is one operation of the API.
@@ -39,6 +44,7 @@ type Route struct {
 	// values with the types of the request body and the response, for the OpenAPI document; nil if there is none
 	ResponseType any
 	ResponseContentType string // content type of the response; empty for JSON
+	RequiresName        bool   // anonymous callers are denied
 
 	serve func(w http.ResponseWriter, r *http.Request) error
 }
@@ -117,6 +123,12 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 // WithRole returns a copy of the route that requires the given role.
 func (r Route) WithRole(role Role) Route {
 	r.Role = role
+	return r
+}
+
+// WithName returns a copy of the route that anonymous callers may not use.
+func (r Route) WithName() Route {
+	r.RequiresName = true
 	return r
 }
 
@@ -208,14 +220,14 @@ type RequestAuditor interface {
 }
 
 // Handler returns an HTTP handler for the routes. The function caller identifies the sender of each request (see
-// [SocketCaller] and [TokenFile.AuthenticateCaller]), and witness, which may be nil for read-only routes, is notified
+// [SocketCaller] and package console), and witness, which may be nil for read-only routes, is notified
 // of the requests.
 func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestAuditor) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 			c := caller(r)
-			err := checkRole(&route, c.Role)
+			err := checkCaller(&route, c)
 			changes := route.Role == RoleOperate && witness != nil
 			if err == nil && changes {
 				err = witness.BeforeRequest(c.Name, r)
@@ -227,29 +239,38 @@ func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestA
 				witness.AfterRequest(c.Name, r, err)
 			}
 			if err != nil {
-				writeErrorResponse(w, toAPIError(err))
+				WriteError(w, toAPIError(err))
 			}
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeErrorResponse(w, NotFound("unknown route: %s %s", r.Method, r.URL.Path))
+		WriteError(w, NotFound("unknown route: %s %s", r.Method, r.URL.Path))
 	})
 	return mux
 }
 
-func checkRole(route *Route, role Role) error {
+// ErrTokenRequired is the response to a caller without a role.
+var ErrTokenRequired = &Error{Status: http.StatusUnauthorized, Problem: "token required: send the header " +
+	"Authorization: Bearer TOKEN, or log in on the console's page"}
+
+func checkCaller(route *Route, c Caller) error {
 	switch {
-	case role == "":
-		return &Error{Status: http.StatusUnauthorized, Problem: "token required: send the header Authorization: " +
-			"Bearer TOKEN"}
-	case role != RoleOperate && route.Role == RoleOperate:
-		return &Error{Status: http.StatusForbidden, Problem: "permission denied: this token has the role view, and " +
+	case c.Role == "":
+		return ErrTokenRequired
+	case c.IsAnonymous && route.RequiresName:
+		return &Error{Status: http.StatusForbidden, Problem: "this request requires a token: set console.tokens_file " +
+			"on the coordinator"}
+	case c.Role != RoleOperate && route.Role == RoleOperate && c.DeniedBecause != "":
+		return &Error{Status: http.StatusForbidden, Problem: c.DeniedBecause}
+	case c.Role != RoleOperate && route.Role == RoleOperate:
+		return &Error{Status: http.StatusForbidden, Problem: "permission denied: the caller has the role view, and " +
 			"the request requires the role operate"}
 	}
 	return nil
 }
 
-func writeErrorResponse(w http.ResponseWriter, e *Error) {
+// WriteError writes the response to a request that failed.
+func WriteError(w http.ResponseWriter, e *Error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status)
 	_ = json.NewEncoder(w).Encode(e)

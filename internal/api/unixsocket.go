@@ -43,5 +43,5 @@ type peerNameContextKey struct{}
 // SocketCaller returns the caller of a request that arrived over the Unix socket. Such a caller always has RoleOperate.
 func SocketCaller(r *http.Request) Caller {
 	name, _ := r.Context().Value(peerNameContextKey{}).(string)
-	return Caller{RoleOperate, name}
+	return Caller{Role: RoleOperate, Name: name}
 }

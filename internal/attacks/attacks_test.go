@@ -195,14 +195,29 @@ var others = []attack{
 	{"joining without a token", "guessed, used, expired or foreign tokens; a man in the middle", stranger,
 		"the request is refused; five wrong attempts per minute and source; the device verifies the root document " +
 			"before it sends its token", []of{
-			tests("coordinator/enrol", "TestJoinRefused", "TestTokenRefused", "TestTries", "TestTriesAreBounded",
-				"TestUsedTokenStaysUsed"),
+			tests("coordinator/enrol", "TestJoinRefused", "TestTokenRefused", "TestTries",
+				"TestUsedTokenStaysUsed"), tests("host", "TestAttemptsAreBounded"),
 			tests("internal/join", "TestManInTheMiddle", "TestOldRoot")}},
 	{"weak keys", "one key under two names, points of small order, key files readable by other users",
 		device + ", " + writer, "they are refused or reported", []of{
 			tests("internal/keys", "TestWeakKeys", "TestPrivateIsClosed"),
 			tests("internal/coordinatord/agentlist", "TestAgents"),
 			tests("coordinator", "TestWeakPeerKey"), tests("wire", "TestWeakPeerKeys")}},
+	{"page of another site", "requests from a page of another site in the browser of an operator, also by a host " +
+		"name that resolves to the coordinator", stranger, "they are rejected; session cookies are not sent to " +
+		"other sites",
+		[]of{tests("internal/console", "TestCrossSite", "TestSession", "TestAccess")}},
+	{"framed console", "the console in a frame of another page, and inline scripts", stranger,
+		"the browser refuses both, because each response forbids them", []of{tests("internal/console", "TestHeaders")}},
+	{"script in a name", "HTML and scripts in the name of a task or a column, and in a reason", device,
+		"the console shows them as text", []of{tests("tools/console", "TestHostileTexts")}},
+	{"guessed token of the console", "guesses in the login form and in the header of requests", stranger,
+		"five wrong tokens per minute and source; a session ends when its token is removed", []of{
+			tests("internal/console", "TestTokenGuessing", "TestSession"), tests("host", "TestAttemptsAreBounded")}},
+	{"exhausted console", "many open pages, pages that do not read, and a huge history", stranger,
+		"at most 64 pages; a page that does not read is disconnected; charts read a sample of the history", []of{
+			tests("internal/console", "TestPagesAreBounded", "TestSlowReader", "TestDeletedRowsAreBounded"),
+			tests("coordinator/runs", "TestSampleHistory")}},
 	{"changed audit log", "the audit log, edited or truncated", writer,
 		"`coordinator audit verify` detects it, up to the end of the last round", []of{
 			tests("coordinator/audit", "TestTampered", "TestAnotherKey"), tests("internal/e2e", "TestJoin")}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -81,6 +82,21 @@ func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 			Subject: r.Method + " " + r.URL.Path + ": " +
 				err.Error()})
 	}
+}
+
+// auditRoute returns the route that lists the newest entries of the audit log.
+func (f *Federation) auditRoute() api.Route {
+	return api.GetRoute("/v1/audit", "Return the newest entries of the audit log, newest first.",
+		func(r *http.Request) ([]audit.Entry, error) {
+			count := 200
+			if s := r.FormValue("count"); s != "" {
+				var err error
+				if count, err = strconv.Atoi(s); err != nil || count < 1 || count > 10_000 {
+					return nil, api.BadRequest("count must be between 1 and 10000, but is %q", s)
+				}
+			}
+			return audit.NewestEntries(store.LocalDisk, f.stateDir, count)
+		}, api.QueryParameter{Name: "count", About: "number of entries, from 1 to 10000; default: 200"}).WithName()
 }
 
 // recordEnrolment records an enrolment event. It returns after the entry is on disk, so the device receives no reply

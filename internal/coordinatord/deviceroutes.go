@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"rsc.io/qr"
+
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
@@ -82,9 +84,23 @@ type (
 	}
 	// IssuedToken is a new token. The coordinator shows it only once.
 	IssuedToken struct {
-		Token   string    `json:"token"`
-		JoinURL string    `json:"url"` // URL at which the device joins
-		Expires time.Time `json:"expires"`
+		Token       string    `json:"token"`
+		JoinURL     string    `json:"url"` // URL at which the device joins
+		Expires     time.Time `json:"expires"`
+		JoinCommand string    `json:"command"` // command to run on the device
+		// QRCode contains JoinCommand as a QR code: one text per row, with "1" for a dark module and "0" for a light
+		// one.
+		QRCode []string `json:"qr"`
+	}
+	// EnrolmentState describes how devices can join.
+	EnrolmentState struct {
+		IsEnabled        bool              `json:"enabled"`
+		OpenUntil        *time.Time        `json:"open_until,omitempty"` // time until which any device may join
+		Tokens           []enrol.TokenInfo `json:"tokens"`               // tokens that have not expired
+		CoordinatorKey   string            `json:"coordinator_key"`      // public key in use, in base64
+		RootVersion      uint32            `json:"root,omitempty"`       // version of the root document in use
+		EnrolledDevices  int               `json:"devices"`
+		CertificateHours float64           `json:"certificate_hours,omitempty"` // validity of devices' certificates
 	}
 	// OpenTokenRevoked reports that the open token, with which any device could join, was revoked. Each device now
 	// needs a token of its own.
@@ -139,6 +155,51 @@ func (f *Federation) enrolmentRoutes() []api.Route {
 	}
 }
 
+// enrolmentRoute returns the route that shows how devices can join. It returns no secret of a token.
+func (f *Federation) enrolmentRoute() api.Route {
+	return api.GetRoute("/v1/enrolment", "Return the tokens with which devices can join, without their secrets.",
+		func(*http.Request) (EnrolmentState, error) {
+			s := f.settings()
+			state := EnrolmentState{Tokens: []enrol.TokenInfo{}}
+			key, err := s.CoordinatorPrivateKey()
+			if err != nil {
+				return state, err
+			}
+			state.CoordinatorKey = keys.FormatPublic(keys.Public(key))
+			if state.EnrolledDevices, err = s.CountAgents(); err != nil {
+				return state, err
+			}
+			if e := f.enrolment.enroller; e != nil {
+				state.IsEnabled, state.Tokens = true, e.UnexpiredTokens()
+				root := e.RootDocument()
+				state.RootVersion, state.CertificateHours = uint32(root.Version), s.Enrolment.CertificateLife.Hours()
+				if until := e.OpenJoinUntil(); !until.IsZero() {
+					state.OpenUntil = &until
+				}
+			}
+			return state, nil
+		})
+}
+
+// qrRows returns a QR code of a text: one text per row, with "1" for a dark module and "0" for a light one.
+func qrRows(text string) ([]string, error) {
+	code, err := qr.Encode(text, qr.L)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]string, code.Size)
+	for y := range rows {
+		row := make([]byte, code.Size)
+		for x := range row {
+			if row[x] = '0'; code.Black(x, y) {
+				row[x] = '1'
+			}
+		}
+		rows[y] = string(row)
+	}
+	return rows, nil
+}
+
 // unlistedAgentError returns the error for a device that is not in the list.
 func unlistedAgentError(id wire.AgentID) error {
 	return fmt.Errorf("agent %s is %w", id, coordinator.ErrUnlisted)
@@ -187,8 +248,14 @@ func (e *enrolmentService) issueToken(ctx context.Context, w TokenRequest) (made
 	if err := e.federation.publishStateToReplicas(ctx); err != nil {
 		return made, err
 	}
-	return IssuedToken{token.String(), e.federation.settings().Enrolment.JoinURL,
-		time.Now().Add(ttl).Truncate(time.Second)}, nil
+	made = IssuedToken{Token: token.String(), JoinURL: e.federation.settings().Enrolment.JoinURL,
+		Expires: time.Now().Add(ttl).Truncate(time.Second)}
+	made.JoinCommand = "agentd join " + made.JoinURL + " --token " + made.Token
+	if id == "" {
+		made.JoinCommand += " --id ID"
+	}
+	made.QRCode, err = qrRows(made.JoinCommand)
+	return made, err
 }
 
 // admitDevice adds a device to the list of agents and, if requested, issues a certificate.

@@ -1,6 +1,7 @@
 package coordinatord
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/modelfile/export"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -55,6 +58,62 @@ func (f *Federation) listModels(r *http.Request) ([]StoredModel, error) {
 	return all, nil
 }
 
+// modelRoute returns the route that downloads a model.
+func (f *Federation) modelRoute() api.Route {
+	r := api.StreamRoute("/v1/runs/{run}/models/{version}", "Return a model in the safetensors format, or in another.",
+		"application/octet-stream", f.writeModel).WithName()
+	r.QueryParameters = []api.QueryParameter{{Name: "format", About: "safetensors (default), onnx or c"}}
+	return r
+}
+
+// compareModels compares two models of a run, tensor by tensor.
+func (f *Federation) compareModels(r *http.Request) (c modelfile.Comparison, err error) {
+	models, run, err := f.openRunModels(r)
+	if err != nil {
+		return c, err
+	}
+	before, err := readModelFile(models, run, r.PathValue("version"))
+	if err != nil {
+		return c, err
+	}
+	after, err := readModelFile(models, run, r.PathValue("other"))
+	if err != nil {
+		return c, err
+	}
+	return modelfile.Compare(before, after)
+}
+
+func readModelFile(models *store.ModelFolder, run uint64, version string) ([]byte, error) {
+	number, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return nil, api.BadRequest("%q is not a valid version", version)
+	}
+	file, err := models.Get(number)
+	if err != nil {
+		return nil, api.NotFound("model %d/%d: %v", run, number, err)
+	}
+	return file, nil
+}
+
+// historySampleRoute returns the route for charts of a run of any length.
+func (f *Federation) historySampleRoute() api.Route {
+	return api.GetRoute("/v1/history/sample", "Return finished rounds of the newest run, evenly spaced over the run.",
+		func(r *http.Request) ([]runs.HistoryEntry, error) {
+			lines := 1000
+			if s := r.FormValue("lines"); s != "" {
+				var err error
+				if lines, err = strconv.Atoi(s); err != nil || lines < 1 || lines > 10_000 {
+					return nil, api.BadRequest("lines must be between 1 and 10000, but is %q", s)
+				}
+			}
+			all, err := runs.SampleHistory(f.stateDir, lines)
+			for i := range all {
+				all[i].AuditHead = nil
+			}
+			return append([]runs.HistoryEntry{}, all...), err
+		}, api.QueryParameter{Name: "lines", About: "number of rounds, from 1 to 10000; default: 1000"})
+}
+
 // historyRoute returns the route that streams the history from the state folder.
 func (f *Federation) historyRoute() api.Route {
 	r := api.StreamRoute("/v1/history", "Return the finished rounds, oldest first, one JSON object per line.",
@@ -94,13 +153,18 @@ func (f *Federation) writeModel(w io.Writer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	version, err := strconv.ParseUint(r.PathValue("version"), 10, 64)
+	file, err := readModelFile(models, run, r.PathValue("version"))
 	if err != nil {
-		return api.BadRequest("%q is not a valid version", r.PathValue("version"))
+		return err
 	}
-	file, err := models.Get(version)
-	if err != nil {
-		return api.NotFound("model %d/%d: %v", run, version, err)
+	if format := cmp.Or(r.FormValue("format"), "safetensors"); format != "safetensors" {
+		m, err := modelfile.Decode(file)
+		if err == nil {
+			file, err = export.Encode(export.Format(format), m)
+		}
+		if err != nil {
+			return api.Conflict("cannot write the model as %s: %v", format, err)
+		}
 	}
 	_, err = w.Write(file)
 	return err

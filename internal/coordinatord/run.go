@@ -9,8 +9,10 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/console"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/logging"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/observe"
@@ -24,6 +26,7 @@ type Options struct {
 	Logger             *slog.Logger
 	Observer           observe.Observer // additional observer besides log, metrics and board; may be nil
 	Metrics            *coordinatormetrics.CoordinatorMetrics
+	RecentRecords      *logging.RecentRecords // newest log records, which the console shows; may be nil
 	Board              *status.ConditionBoard // holds the coordinator's conditions; if nil, Run creates one
 	NewRun             bool
 	InitialModel       string // initial model of a new run; see coordinator.Config
@@ -47,6 +50,7 @@ type Options struct {
 	eventDispatcher   *daemon.EventDispatcher // handles events of coordinator, enrolment and replica
 	leadership        *replica.Leadership     // nil without replicas
 	brokerLossMonitor *brokerLossMonitor      // nil without replicas
+	console           *console.Server         // nil if the console is disabled
 }
 
 // Run runs a federation's coordinator until ctx ends.
@@ -63,6 +67,9 @@ func Run(ctx context.Context, s *coordinatorsettings.ConfigFile, o Options) erro
 		o.Board = status.NewBoard(time.Now, nil)
 	}
 	o.eventDispatcher = &daemon.EventDispatcher{Log: o.Logger, Metrics: o.Metrics.Events, Board: o.Board}
+	if o.console, err = startConsole(ctx, s, &o); err != nil {
+		return err
+	}
 	if !s.Cluster.IsEnabled() {
 		return runFederation(ctx, s, o)
 	}
@@ -110,15 +117,8 @@ func runFederation(ctx context.Context, s *coordinatorsettings.ConfigFile, o Opt
 	}
 	routes := api.WithOpenAPIRoute("fedmesh coordinator", "1", f.Routes())
 	api.ServeSocket(ctx, f.stateDir, api.Handler(routes, api.SocketCaller, f.audit), o.Logger)
-	if s.API.Listen != "" {
-		secured, err := s.API.TLS()
-		if err != nil {
-			return err
-		}
-		h := api.Handler(routes, api.TokenFile(s.API.TokensFile).AuthenticateCaller, f.audit)
-		if err := api.ServeTCP(ctx, s.API.Listen, secured, h, o.Logger); err != nil {
-			return err
-		}
+	if o.console != nil {
+		o.console.SetContent(f.consoleContent(routes))
 	}
 	return f.runCoordinators(ctx)
 }

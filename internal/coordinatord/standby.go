@@ -53,7 +53,7 @@ func awaitLeadership(ctx context.Context, s *coordinatorsettings.ConfigFile, o *
 	if err != nil {
 		return nil, err
 	}
-	observers := observe.Observers{o.eventDispatcher, o.Standby}
+	observers := observe.Observers{o.eventDispatcher, o.Standby, standbyConsole{o.console, s.Console.URLByReplica}}
 	observers.Observe(replica.StandingBy{}) // published until the replica knows the leader
 	r := replica.New(replica.Config{Store: values, Name: name, Instance: daemon.NewRand().Uint64(),
 		Runtime:  host.RealTimeRuntime{},

@@ -83,10 +83,11 @@ func (f *Federation) Routes() []api.Route {
 		api.GetRoute("/v1/runs", "List the runs that have models, newest last.",
 			func(*http.Request) ([]runs.RunInfo, error) { return runs.ListStoredRuns(f.stateDir) }),
 		api.GetRoute("/v1/runs/{run}/models", "List the models of a run.", f.listModels),
-		api.StreamRoute("/v1/runs/{run}/models/{version}", "Return a model in the safetensors format.",
-			"application/octet-stream",
-			f.writeModel),
-		f.historyRoute(),
+		f.modelRoute(),
+		api.GetRoute("/v1/runs/{run}/models/{version}/diff/{other}", "Compare two models of a run, tensor by tensor.",
+			f.compareModels).WithName(),
+		f.historyRoute(), f.historySampleRoute(), f.statusTracker.NeighboursRoute(), f.auditRoute(),
+		f.enrolmentRoute(),
 		api.StreamRoute("/v1/backup", "Return a backup of the state folder as a tar archive.", "application/x-tar",
 			func(w io.Writer, r *http.Request) error {
 				c, err := f.awaitCoordinator(r.Context())

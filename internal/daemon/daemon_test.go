@@ -29,7 +29,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestLoggerRefuses(t *testing.T) {
-	if _, err := NewLogger(io.Discard, settings.Log{Level: "loud", Format: "text"}, nil); err == nil {
+	if _, err := NewLogger(io.Discard, settings.Log{Level: "loud", Format: "text"}, nil, nil); err == nil {
 		t.Error("a level that does not exist is taken")
 	}
 }

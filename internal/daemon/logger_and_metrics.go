@@ -12,10 +12,11 @@ import (
 	"github.com/fedmesh/fedmesh/metrics"
 )
 
-// NewLogger returns the logger of the process. If level is not nil, the log level can be changed through it later.
-func NewLogger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
+// NewLogger returns the logger of the process. If level is not nil, the log level can be changed through it later. If
+// recent is not nil, it keeps the newest records.
+func NewLogger(w io.Writer, l settings.Log, level *slog.LevelVar, recent *logging.RecentRecords) (*slog.Logger, error) {
 	return logging.New(w, logging.Options{Level: l.Level, AdjustableLevel: level, Format: l.Format,
-		WritesToJournald: logging.IsJournalStream(w)})
+		WritesToJournald: logging.IsJournalStream(w), Recent: recent})
 }
 
 // ServeMetrics serves the process's metrics until ctx ends. If listen is empty, it returns a nil Server.

@@ -73,7 +73,8 @@ func TestFoundedFederationsLearn(t *testing.T) {
 			devices := enrolled(t, dir, files)
 			programs.MustRun(t, "coordinator", "config", "check", "--config", filepath.Join(dir, "coordinator.yaml"))
 			lead := programs.Start(t, "coordinator", "run", "--config", filepath.Join(dir, "coordinator.yaml"),
-				"--set", "round.pause=0s", "--set", "round.gather.spread=10ms", "--set", "metrics.listen=")
+				"--set", "round.pause=0s", "--set", "round.gather.spread=10ms", "--set", "metrics.listen=",
+				"--set", "console.listen=")
 			lead.Await(t, "run finished version=")
 			testkit.StopAll(t, append(devices, lead)...)
 			risks := risksOf(t, filepath.Join(dir, "state", "history.jsonl"))

@@ -49,7 +49,8 @@ func newJoining(t *testing.T, devices int, set ...string) *joining {
 	j.broker.Start(t)
 	run := []string{"run", "--config", j.path("coordinator.yaml")}
 	for _, s := range append(set, "round.pause=200ms", "round.rounds=0", "round.stop.patience=0",
-		"round.gather.spread=10ms", "metrics.listen=", "enrol.acl="+filepath.Join(j.broker.Dir, "acl")) {
+		"round.gather.spread=10ms", "metrics.listen=", "console.listen=",
+		"enrol.acl="+filepath.Join(j.broker.Dir, "acl")) {
 		run = append(run, "--set", s)
 	}
 	j.lead = programs.Start(t, "coordinator", run...)

@@ -205,13 +205,13 @@ func TestModelsAndBackup(t *testing.T) {
 	tokens := f.Write(t, "tokens", "view 0123456789abcdef\noperate fedcba9876543210 alice\n")
 	f.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", list,
 		forEver,
-		"api: {listen: \"127.0.0.1:0\", tokens_file: "+tokens+"}\n"+
+		"console: {listen: \"127.0.0.1:0\", control: true, tokens_file: "+tokens+"}\n"+
 			"history: {mlflow: {url: \"http://"+brokers.FreeAddress(t)+"\"}}") // No server listens at this address.
 	config := []string{"--config", f.Path("coordinator.yaml")}
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	f.Agents(t, []string{"one", "two", "three"})
-	_, url, _ := strings.Cut(lead.Await(t, "serving the API url="), "url=")
-	url = strings.TrimSuffix(strings.TrimSpace(url), "/v1/status")
+	_, url, _ := strings.Cut(lead.Await(t, "serving the console url="), "url=")
+	url = strings.TrimSuffix(strings.TrimSpace(url), "/")
 	testkit.Until(t, "models", func() bool { return f.picture(t).Aggregations > 4 })
 	asked(t, url, "GET", "/v1/task", "0123456789abcdef", 200)
 	asked(t, url, "POST", "/v1/task/pause", "0123456789abcdef", 403)

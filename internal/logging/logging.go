@@ -24,6 +24,8 @@ type Options struct {
 	// WritesToJournald is set if the lines go to journald (see IsJournalStream). Each line begins with its priority,
 	// such as "<4>", and has no time, because journald adds it.
 	WritesToJournald bool
+	// Recent, if not nil, keeps the newest records, whatever the log level is.
+	Recent *RecentRecords
 	// Now is the clock for limiting repeated messages; nil means time.Now.
 	Now func() time.Time
 }
@@ -55,6 +57,9 @@ func New(w io.Writer, o Options) (*slog.Logger, error) {
 	handler := build(w)
 	if o.WritesToJournald {
 		handler = newJournalHandler(w, build)
+	}
+	if o.Recent != nil {
+		handler = slog.NewMultiHandler(handler, recentHandler{recent: o.Recent})
 	}
 	return slog.New(newLimiter(handler, o.Now)), nil
 }

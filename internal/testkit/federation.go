@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,8 +75,12 @@ func (f *Federation) ConfigureCoordinator(t testing.TB, task, agents, round stri
 // CoordinatorText returns the YAML configuration of a coordinator. name identifies the coordinator if several
 // coordinators share the federation.
 func (f *Federation) CoordinatorText(name, task, round string, more ...string) string {
+	console := "console: {listen: \"\"}\n"
+	if slices.ContainsFunc(more, func(s string) bool { return strings.HasPrefix(s, "console:") }) {
+		console = ""
+	}
 	return f.CoordinatorYAML(name, "{url: "+f.Broker+"}",
-		"task: "+task+"\nround: "+round+"\nmetrics: {listen: \"\"}\n"+strings.Join(more, "\n"))
+		"task: "+task+"\nround: "+round+"\nmetrics: {listen: \"\"}\n"+console+strings.Join(more, "\n"))
 }
 
 // Daemon starts agentd or coordinator as a process with the configuration file called name. more contains further

@@ -136,7 +136,7 @@ func features(d int) (names []string) {
 // stopped.
 func (f *fleet) leader() *coordinatorsettings.ConfigFile {
 	s := coordinatorsettings.Default()
-	s.Metrics = settings.Metrics{}
+	s.Metrics, s.Console = settings.Metrics{}, coordinatorsettings.Console{}
 	t := &s.Task
 	t.Name, t.Features, t.Target, t.MinRows, t.Standardize = "bench", features(f.dim), "y", 1, false
 	t.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{hiddenUnits(f.dim)}, Activation: spec.ActivationTanh,

@@ -180,6 +180,14 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 		s := &fed.agents[i]
 		g.Go("agent "+s.ID, func(ctx context.Context) error { return runAgent(ctx, s) })
 	}
+	if fed.options.Page {
+		free, err := launch.FreeAddresses(1)
+		if err != nil {
+			return err
+		}
+		fed.coordinator.Console.Listen = free[0]
+		fmt.Fprintf(fed.options.Stderr, "console of federation %s: http://%s/\n", fed.Name, free[0])
+	}
 	g.Go("coordinator", func(ctx context.Context) error {
 		if fed.before != nil {
 			if err := fed.before(ctx); err != nil {
@@ -187,9 +195,15 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 			}
 		}
 		return coordinatord.Run(ctx, &fed.coordinator,
-			coordinatord.Options{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, NewMeshBuilder: fed.edgesOf})
+			coordinatord.Options{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, NewMeshBuilder: fed.edgesOf,
+				RecentRecords: fed.options.recent})
 	})
 	err := w.wait(g.Context())
+	if err == nil && fed.options.Page {
+		fmt.Fprintln(fed.options.Stderr, "the run has finished; press Ctrl-C to close the console and to see the "+
+			"result")
+		<-g.Context().Done()
+	}
 	if err == nil && fed.after != nil {
 		fed.predictions, err = fed.after(g.Context())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/logging"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/round"
@@ -54,11 +55,15 @@ type Options struct {
 	// Set overrides keys of coordinator.yaml, and AgentSet overrides keys of each agent's agentd.yaml.
 	Set, AgentSet map[string]string
 
+	// Page is true to serve the coordinator's web console, and to keep it open after the run until the context ends.
+	Page    bool
 	Metrics string // address (host:port) at which to serve metrics; "" disables metrics
 	Out     string // folder for the output files; "" means none
 	JSON    bool
 
 	Stdout, Stderr io.Writer
+
+	recent *logging.RecentRecords // newest log records, for the console; nil unless Page is true
 }
 
 // Defaults returns the default options of the demo.

@@ -54,7 +54,10 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 
 // prepare creates the logger, the output folder and a temporary folder. The caller must remove the temporary folder.
 func (o *Options) prepare() (log *slog.Logger, dir string, err error) {
-	if log, err = logging.New(o.Stderr, logging.Options{Level: "warn", Format: "text"}); err != nil {
+	if o.Page {
+		o.recent = new(logging.RecentRecords)
+	}
+	if log, err = logging.New(o.Stderr, logging.Options{Level: "warn", Format: "text", Recent: o.recent}); err != nil {
 		return nil, "", err
 	}
 	if o.Out != "" { // Create the folder now, so that an invalid path fails before the run.

@@ -197,7 +197,7 @@ func (p apart) coordinator() coordinatorsettings.ConfigFile {
 		HelloSpread: 100 * time.Millisecond}
 	s.Round.RoundTimeout = time.Minute
 	s.Policy.MaxBufferedUpdateBytes = spec.ByteSize(64 << 20)
-	s.Metrics = settings.Metrics{}
+	s.Metrics, s.Console = settings.Metrics{}, coordinatorsettings.Console{}
 	return s
 }
 

@@ -23,10 +23,12 @@ const federation = "testbed"
 type bed struct {
 	Options
 	*launch.Folder
-	temporary                                bool   // true if the folder is removed when the testbed stops
-	broker, coordinator, prometheus, grafana string // addresses (host:port)
-	embedded                                 *broker.Server
-	members                                  members // addresses of several coordinators; empty for a single one
+	temporary bool // true if the folder is removed when the testbed stops
+	// addresses (host:port)
+	broker, coordinator, prometheus, grafana, console string
+	consoleToken                                      string // token with which the console may be operated
+	embedded                                          *broker.Server
+	members                                           members // addresses of several coordinators
 	// all processes; its context ends when the first one ends
 	running          *launch.Group
 	kept             []func() // functions that stop the programs started with keepUp
@@ -77,9 +79,9 @@ func layOut(ctx context.Context, o Options) (*bed, error) {
 	if b.Folder, err = launch.NewFolder(dir, federation); err != nil {
 		return nil, errors.Join(err, os.Remove(dir))
 	}
-	ports, err := launch.FreeAddresses(4)
+	ports, err := launch.FreeAddresses(5)
 	if err == nil {
-		b.broker, b.coordinator, b.prometheus, b.grafana = ports[0], ports[1], ports[2], ports[3]
+		b.broker, b.coordinator, b.prometheus, b.grafana, b.console = ports[0], ports[1], ports[2], ports[3], ports[4]
 		if b.Cluster {
 			err = b.layOutMembers()
 		}
@@ -256,6 +258,7 @@ func (b *bed) tell(w io.Writer) {
 	}
 	fmt.Fprintf(w, `the federation is running: %d agents and a coordinator, connected to %s on %s (with %s)
 
+  console       http://%s/ (token to operate: %s)
   Prometheus    %s
   Grafana       %s
   coordinator   http://%s/metrics; list of agents: /sd/agents
@@ -264,7 +267,7 @@ func (b *bed) tell(w io.Writer) {
   files, logs   %s
 %s
 %s
-`, b.Agents, kind, b.broker, scheme, prometheus, grafana, b.coordinator,
+`, b.Agents, kind, b.broker, scheme, b.console, b.consoleToken, prometheus, grafana, b.coordinator,
 		filepath.Join(b.Bin, "coordinator")+" status --watch --config "+b.Path(b.leading()+".yaml"),
 		filepath.Join(b.Bin, "agentd")+" status --watch --config "+b.Path(agentID(0)+".yaml"), b.Folder.Dir,
 		b.tellMembers(), end)

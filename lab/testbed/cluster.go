@@ -19,21 +19,36 @@ type members struct {
 	metrics []string // addresses of the coordinators' metrics; the first one is also in bed.coordinator
 	clients []string // addresses at which the NATS servers accept clients
 	routes  []string // addresses over which the NATS servers connect to each other
+	// consoles contains the addresses of the coordinators' consoles. The first one is also in bed.console.
+	consoles []string
 }
 
 // layOutMembers chooses free addresses for the coordinators and the NATS servers.
 func (b *bed) layOutMembers() error {
-	ports, err := launch.FreeAddresses(3 * nodes)
+	ports, err := launch.FreeAddresses(4 * nodes)
 	if err != nil {
 		return err
 	}
-	b.members = members{metrics: ports[:nodes], clients: ports[nodes : 2*nodes], routes: ports[2*nodes:]}
-	b.coordinator = b.members.metrics[0]
+	b.members = members{metrics: ports[:nodes], clients: ports[nodes : 2*nodes],
+		routes: ports[2*nodes : 3*nodes], consoles: ports[3*nodes:]}
+	b.coordinator, b.console = b.members.metrics[0], b.members.consoles[0]
 	return nil
 }
 
 func coordinatorName(i int) string { return fmt.Sprintf("coordinator-%d", i+1) }
 func serverName(i int) string      { return fmt.Sprintf("nats-%d", i+1) }
+
+// consoleURLs returns the key urls of the section console, with the consoles of all coordinators.
+func (b *bed) consoleURLs() string {
+	if !b.Cluster {
+		return ""
+	}
+	var all []string
+	for i, address := range b.members.consoles {
+		all = append(all, fmt.Sprintf("%s: http://%s/", coordinatorName(i), address))
+	}
+	return ", urls: {" + strings.Join(all, ", ") + "}"
+}
 
 // stateDirs returns the state folders of the coordinators.
 func (b *bed) stateDirs() []string {
@@ -52,7 +67,7 @@ func (b *bed) stateDirs() []string {
 func (b *bed) writeMembers(keys string) error {
 	for i := range nodes {
 		name := coordinatorName(i)
-		text := b.coordinatorConfig(name, b.members.metrics[i]) +
+		text := b.coordinatorConfig(name, b.members.metrics[i], b.members.consoles[i]) +
 			fmt.Sprintf("cluster: {nats: [\"nats://%s\"], name: %s}\n",
 				strings.Join(b.members.clients, `", "nats://`), name)
 		server := fmt.Sprintf("server_name: %s\nlisten: %s\njetstream {store_dir: %q}\n"+

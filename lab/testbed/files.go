@@ -54,7 +54,10 @@ func plane(text []byte, rng *mrand.Rand) []byte {
 // broker.
 func (b *bed) writePrograms() ([]string, error) {
 	users := []string{federation + "-coordinator"}
-	if err := b.Put("coordinator.yaml", []byte(b.coordinatorConfig(launch.Coordinator, b.coordinator))); err != nil {
+	b.consoleToken = rand.Text()
+	config := b.coordinatorConfig(launch.Coordinator, b.coordinator, b.console)
+	if err := firstOf(b.Put("console.tokens", []byte("operate "+b.consoleToken+" testbed\n")),
+		b.Put("coordinator.yaml", []byte(config))); err != nil {
 		return nil, err
 	}
 	ports, err := launch.FreeAddresses((b.Agents + 1) / 2)
@@ -102,7 +105,7 @@ func (b *bed) brokerConfig(user string) string {
 
 // coordinatorConfig returns the configuration of a coordinator whose agents mix, with rounds of a few seconds. The
 // timeouts matter only if the machine is too slow for the number of agents.
-func (b *bed) coordinatorConfig(name, metrics string) string {
+func (b *bed) coordinatorConfig(name, metrics, console string) string {
 	return b.CoordinatorYAML(name, b.brokerConfig(federation+"-coordinator"), fmt.Sprintf(`task:
   name: wear
   features: [load, speed, oil]
@@ -123,9 +126,10 @@ round:
   evaluation: {every: 2, min_rows: 1}
 mesh: {edges: radius, radius: 1.3}
 held_out: {csv: %s}
-metrics: {listen: %s}`,
+metrics: {listen: %s}
+console: {listen: %s, control: true, tokens_file: %s%s}`,
 		2+b.Agents/20, 300*b.stretch(), 5+b.Agents/10, min(b.Agents/2, 12), 30+b.Agents, b.stretch(), b.Agents,
-		b.Agents/2, b.Path("held-out.csv"), metrics))
+		b.Agents/2, b.Path("held-out.csv"), metrics, console, b.Path("console.tokens"), b.consoleURLs()))
 }
 
 // agentConfig returns the configuration of agent i. Agents have locations on a square grid, so that the mixing graph is

@@ -3,11 +3,9 @@ package coordinatorsettings
 import (
 	"cmp"
 	"crypto/ed25519"
-	"crypto/tls"
 	"errors"
 	"io/fs"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,7 +14,6 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/sources"
-	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -41,7 +38,7 @@ type ConfigFile struct {
 	Rollout     rollout.Config   `yaml:"predict"`  // how new models are released for predictions
 	Policy      Policy           `yaml:"policy"`
 	Metrics     settings.Metrics `yaml:"metrics"`
-	API         API              `yaml:"api"`
+	Console     Console          `yaml:"console"`
 	History     HistoryExport    `yaml:"history"`
 	Enrolment   Enrolment        `yaml:"enrol"`
 	Cluster     Cluster          `yaml:"cluster"`
@@ -65,14 +62,6 @@ type Policy struct {
 	KeptEarlierRuns int `yaml:"keep_runs"`
 }
 
-// API configures access to the coordinator's HTTP API over TCP.
-type API struct {
-	Listen     string `yaml:"listen"`      // host:port; empty disables the listener
-	TokensFile string `yaml:"tokens_file"` // see api.TokenFile
-	CertFile   string `yaml:"cert_file"`   // TLS certificate file
-	KeyFile    string `yaml:"key_file"`
-}
-
 // Mesh configures which agents exchange parameters with each other for mixing.
 type Mesh struct {
 	Edges      spec.EdgeSource     `yaml:"edges"`
@@ -94,6 +83,7 @@ func Default() ConfigFile {
 			KeptEarlierRuns: 5},
 		Enrolment: Enrolment{CertificateLife: defaultLife},
 		Cluster:   Cluster{StateCopies: 3},
+		Console:   Console{Listen: "127.0.0.1:9466"},
 		Metrics:   settings.Metrics{Listen: "127.0.0.1:9464"}, Log: settings.Log{Level: "info", Format: "text"},
 	}
 }
@@ -153,7 +143,7 @@ func (s *ConfigFile) Validate() error {
 	c.Require(s.Policy.KeptEarlierRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, but is %d",
 		s.Policy.KeptEarlierRuns)
 	c.CheckMetricsListen(s.Metrics.Listen)
-	checkAPI(&c, &s.API)
+	checkConsole(&c, &s.Console)
 	s.History.MLflow.check(&c.ProblemList)
 	checkEnrolment(&c, s)
 	checkCluster(&c, &s.Cluster)
@@ -210,42 +200,6 @@ func (s *ConfigFile) checkSchedule(c *spec.ProblemList, agents int) {
 		s.Identity.AgentListFile,
 		agents,
 		w.NewRows.MinAgents)
-}
-
-// checkAPI validates the API section. TCP access over a network requires TLS, because an intercepted token would let an
-// attacker run commands.
-func checkAPI(c *settings.SettingsChecker, a *API) {
-	if a.Listen == "" {
-		c.Require(a.TokensFile == "" && a.CertFile == "" && a.KeyFile == "", "api.listen",
-			"is empty, but other keys of api are set: set it to host:port")
-		return
-	}
-	host, _, err := net.SplitHostPort(a.Listen)
-	c.AddError("api.listen", err)
-	ip := net.ParseIP(host)
-	c.Require(host == "localhost" || ip != nil && ip.IsLoopback() || a.CertFile != "", "api.cert_file",
-		"is required because api.listen (%s) is not a loopback address", a.Listen)
-	c.Require((a.CertFile == "") == (a.KeyFile == ""), "api.key_file", "must be set together with api.cert_file, or "+
-		"not at all")
-	c.AddError("api.tokens_file", api.TokenFile(a.TokensFile).Check())
-	_, err = a.TLS()
-	c.AddError("api.cert_file", err)
-}
-
-// TLS returns the TLS configuration of the API, or nil if no certificate is configured. Each new connection uses the
-// certificate now in the files, or the first one if the files cannot be read.
-func (a *API) TLS() (*tls.Config, error) {
-	if a.CertFile == "" || a.KeyFile == "" {
-		return nil, nil
-	}
-	pair, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
-	return &tls.Config{MinVersion: tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if fresh, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile); err == nil {
-				return &fresh, nil
-			}
-			return &pair, nil
-		}}, err
 }
 
 func checkMesh(c *settings.SettingsChecker, m *Mesh) {

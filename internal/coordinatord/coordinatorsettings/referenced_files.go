@@ -11,8 +11,9 @@ func (s *ConfigFile) FilesByKey() map[string]string {
 	files := s.Broker.FilesByKey("broker.")
 	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile,
 		s.Identity.AgentListFile, s.Mesh.EdgeFile
-	files["api.tokens_file"], files["api.cert_file"], files["api.key_file"] = s.API.TokensFile, s.API.CertFile,
-		s.API.KeyFile
+	files["console.tokens_file"], files["console.cert_file"], files["console.key_file"],
+		files["console.client_ca_file"] = s.Console.TokensFile, s.Console.CertFile, s.Console.KeyFile,
+		s.Console.ClientCAFile
 	files["history.mlflow.token_file"] = s.History.MLflow.TokenFile
 	files["enrol.root_file"], files["enrol.ca_file"], files["enrol.ca_key_file"], files["enrol.devices_file"] =
 		s.Enrolment.RootFile, s.Enrolment.CAFile, s.Enrolment.CAKeyFile, s.Enrolment.DeviceTemplateFile

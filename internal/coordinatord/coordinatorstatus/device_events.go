@@ -32,6 +32,7 @@ type deviceEntry struct {
 	rejectedAt              int64                       // Unix time of the last rejection
 	programVersionHandle    unique.Handle[string]
 	rows                    uint64
+	predictionModelVersion  uint64  // version of the model with which the device predicts; 0 if not reported
 	leftOutUpdates          uint32  // number of updates left out of all models since this coordinator started
 	clippedUpdates          uint32  // number of updates that were clipped in models since this coordinator started
 	secondsPerLocalStep     float64 // duration of a local step in seconds; NaN if not reported
@@ -67,7 +68,7 @@ func (v *StatusTracker) observeDeviceEvent(event observe.Event) {
 		d, m := v.findOrAddDevice(f.Agent), f.DataProblem
 		d.hasSaidHello, d.onlineWithoutHelloSince = true, 0
 		d.unfit = &unfitAgent{string(f.Agent), f.Reason.String(), m.Column, m.Reason, m.ExampleLocation,
-			m.UnusableValues, m.TotalValues}
+			m.UnusableValues, m.TotalValues, f.Reason}
 	case round.AgentLeft:
 		v.recordAgentLeft(f)
 	case round.AgentSidelined:
@@ -180,6 +181,8 @@ func (v *StatusTracker) recordAgentReport(f coordinator.AgentReportReceived) {
 		switch metrics.MetricNameByID(r.ID) {
 		case "agentd_samples":
 			d.rows = countFromReportedValue(r.Value)
+		case "agentd_model_in_use_version":
+			d.predictionModelVersion = countFromReportedValue(r.Value)
 		case "agentd_step_seconds":
 			d.secondsPerLocalStep = r.Value
 		case "agentd_mqtt_payload_bytes_total":

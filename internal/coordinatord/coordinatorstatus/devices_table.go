@@ -46,6 +46,7 @@ type Device struct {
 	Agent           string     `json:"agent"`
 	State           string     `json:"state"`
 	StateReason     string     `json:"why,omitempty"`
+	Remedy          string     `json:"remedy,omitempty"` // what makes the device take part; empty if nothing is wrong
 	UnfitColumn     string     `json:"column,omitempty"` // column whose data makes the device unfit
 	UnfitLocation   string     `json:"where,omitempty"`  // place of the unusable value: file and line, or topic
 	LastSeen        *time.Time `json:"last_seen,omitempty"`
@@ -58,6 +59,8 @@ type Device struct {
 	// number of accepted updates left out of all models since the coordinator started
 	LeftOutUpdates uint32 `json:"left_out"`
 	ClippedUpdates uint32 `json:"clipped"` // number of accepted updates that were clipped since the coordinator started
+	// version of the model with which the device predicts; 0 if the device has not reported one
+	PredictionModelVersion uint64 `json:"model_in_use,omitempty"`
 	// The fields below are nil if unknown.
 	SecondsPerLocalStep *float64 `json:"step_time,omitempty"` // duration of a local step in seconds
 	// MonthTrafficBytes is the number of bytes transferred this month, counted by the device's budget if it has one,
@@ -121,10 +124,10 @@ func (v *StatusTracker) describeDevices(enrolled []wire.AgentID, states []string
 func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 	d := v.deviceByID[id]
 	if d == nil {
-		return &Device{Agent: string(id), State: deviceNever}
+		return &Device{Agent: string(id), State: deviceNever, Remedy: neverSeenRemedy}
 	}
 	x := &Device{Agent: string(id), ProgramVersion: d.programVersion(), RootVersion: uint32(d.rootDocumentVersion),
-		Rows:         d.rows,
+		Rows: d.rows, PredictionModelVersion: d.predictionModelVersion,
 		WorkedRounds: d.workedRounds, AcceptedUpdates: d.acceptedUpdates,
 		FailedRounds: d.failedRounds, LeftOutUpdates: d.leftOutUpdates, ClippedUpdates: d.clippedUpdates,
 		SecondsPerLocalStep: observe.FiniteOrNil(d.secondsPerLocalStep),
@@ -139,6 +142,7 @@ func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 		n := float64(d.monthTrafficBytes)
 		x.MonthTrafficBytes = &n
 	}
+	repliesMissing := false
 	switch u := d.unfit; {
 	case v.trainingDeviceByID[id] != nil:
 		x.State = deviceTraining
@@ -152,10 +156,11 @@ func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 		x.State = devicePresent
 	case d.onlineWithoutHelloSince > 0 && v.current.EstimatedHelloAgents == 0 &&
 		v.now().Unix()-d.onlineWithoutHelloSince >= helloGraceSeconds:
-		x.State, x.StateReason = deviceAbsent, connectedOnlyReason
+		x.State, x.StateReason, repliesMissing = deviceAbsent, connectedOnlyReason, true
 	default:
 		x.State, x.StateReason = deviceAbsent, string(d.leaveReason)
 	}
+	x.Remedy = d.remedy(x.Agent, x.State, repliesMissing)
 	if d.protocolVersion != 0 {
 		x.StateReason = strings.TrimPrefix(fmt.Sprintf("%s, the device uses protocol version %d instead of %d",
 			x.StateReason,

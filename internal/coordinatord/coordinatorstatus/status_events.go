@@ -2,6 +2,7 @@ package coordinatorstatus
 
 import (
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/observe"
@@ -23,6 +24,10 @@ func (v *StatusTracker) Observe(event observe.Event) {
 
 func (v *StatusTracker) observeRoundEvent(event observe.Event) {
 	switch f := event.(type) {
+	case meshplan.MeshComputed:
+		v.mixingGraph = f.MixingGraph
+	case round.EdgeEnded:
+		v.recordEdgeEnded(f)
 	case host.BrokerLinkChanged:
 		v.current.Broker.SetConnected(v.now(), f.IsConnected, f.Err)
 	case round.PhaseEntered:

@@ -113,6 +113,8 @@ type unfitAgent struct {
 	BadValueLocation string `json:"where,omitempty"` // file and line, or topic, of one of these values
 	BadValues        uint64 `json:"bad,omitempty"`   // number of unusable values or rows
 	TotalValues      uint64 `json:"all,omitempty"`
+
+	decline wire.DeclineReason // Reason, for look-ups
 }
 
 // String returns the agent's id and the reason why the agent cannot do the task.
@@ -179,6 +181,8 @@ type StatusTracker struct {
 	hasUnsavedChanges       bool                          // the history of a device has changed since the last save
 	// rejectedModelReplacementVersion is the version that replaced the last rejected model; 0 if there is none.
 	rejectedModelReplacementVersion wire.ModelVersion
+	mixingGraph                     meshplan.MixingGraph // graph of the last round with mixing; empty before
+	suspendedEdges                  []SuspendedEdge      // edges that were suspended from mixing
 }
 
 // New returns the tracker of a coordinator that has just started.

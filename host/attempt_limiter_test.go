@@ -1,0 +1,45 @@
+package host
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestAttemptsAreBounded checks that memory is bounded for any number of sources, and that the latest source stays
+// blocked.
+func TestAttemptsAreBounded(t *testing.T) {
+	var l AttemptLimiter
+	at, a := time.Unix(1, 0), netip.MustParseAddr("192.0.2.7")
+	for range 3 * maxSourceCount {
+		a = a.Next()
+		for range MaxAttempts {
+			l.CountFailure(a, at)
+		}
+	}
+	if n := len(l.currentBySource) + len(l.previousBySource); n > 2*maxSourceCount {
+		t.Errorf("%d sources are stored", n)
+	}
+	if !l.IsSourceBlocked(a, at) {
+		t.Error("the latest source is not blocked")
+	}
+	if l.IsSourceBlocked(a, at.Add(2*time.Minute)) {
+		t.Error("the source is still blocked after two minutes")
+	}
+}
+
+// TestSourcePrefix checks that addresses of one IPv6 /64 network are one source, and a mapped IPv4 address is the IPv4
+// address.
+func TestSourcePrefix(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		same bool
+	}{
+		{"2001:db8::1", "2001:db8::2", true}, {"2001:db8::1", "2001:db8:0:1::1", false},
+		{"::ffff:192.0.2.7", "192.0.2.7", true}, {"192.0.2.8", "192.0.2.7", false},
+	} {
+		if got := SourcePrefix(netip.MustParseAddr(tt.a)) == SourcePrefix(netip.MustParseAddr(tt.b)); got != tt.same {
+			t.Errorf("%s and %s are the same source: %v, want %v", tt.a, tt.b, got, tt.same)
+		}
+	}
+}
