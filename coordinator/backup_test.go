@@ -17,8 +17,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 )
 
-// TestBackup checks that agents which have continued obey a restored backup, and that the backup includes the applied
-// task. The folder contains files of a coordinator that refused to start without its state.
+// TestBackup checks that agents follow a coordinator restored from a backup, although they have worked on later rounds
+// since. The backup includes the applied task. The backup is restored over files of a coordinator that refused to start
+// without its state.
 func TestBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// TestOverTCP trains eight agents for three rounds over TCP with the embedded broker. The model is downloaded in parts
-// and updates are sent against credit.
+// TestOverTCP trains eight agents for three rounds over TCP with the embedded broker. The model is downloaded in parts,
+// and uploads of updates use credit-based flow control.
 func TestOverTCP(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// passesOver is a trainer that does not support the task section with the codec.
+// passesOver is a trainer that reports no support for the task section that selects the codec.
 type passesOver struct{ training.LocalTrainer }
 
 func (o passesOver) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
@@ -64,7 +64,7 @@ func twoCodecs(t *testing.T, word spec.Codec) {
 		f.coord.again()
 	}
 	f.finished(time.Hour)
-	wait(time.Minute) // until agents have received the last acceptances
+	wait(time.Minute) // until agents have received the acceptances of their last updates
 	if r := events[round.UpdateRefused](f); len(r) > 0 {
 		t.Errorf("refused: %+v", r)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// promise is the expected behaviour with a damaged file in the state folder.
+// promise is the behaviour that is expected of the coordinator if a file in the state folder is damaged.
 type promise string
 
 const (
@@ -73,14 +73,15 @@ func put(t *testing.T, path string, p []byte) {
 // stateFile is a file of the state folder with its expected behaviour when damaged.
 type stateFile struct {
 	pattern string // patterns of files that are damaged together
-	model   string // a small model is in the announcement and the journal; a large one is not
+	model   string // size of the model; a "small" model is also stored in the announcement and the journal
 	all     promise
 	but     map[string]promise
 	old     string
 }
 
-// stateFiles lists all files of the state folder as patterns. all is the expected behaviour for every damage, and but
-// contains exceptions. old is the source of an older copy, by default the folder of an earlier round.
+// stateFiles lists all files of the state folder as patterns. all is the expected behaviour for every kind of damage,
+// and but contains exceptions. old is the folder from which an older copy of the file is taken, by default the folder
+// of an earlier round.
 var stateFiles = []stateFile{
 	{pattern: "run.[ab]", model: "large", all: undecide, but: map[string]promise{"older copy": newer}},
 	{pattern: "task.[ab]", model: "large", all: goesOn, old: "history.jsonl"},
@@ -147,7 +148,7 @@ func damageAll(t *testing.T, f *federation, early string, file stateFile, damage
 	}
 }
 
-// shape configures a task whose model is small enough for the announcement, or not.
+// shape configures a task whose model is either small enough for the announcement or too large.
 func shape(f *federation, model string) {
 	f.cfg.Round.MaxAggregations = 6
 	if model == "large" {
@@ -200,7 +201,7 @@ func interrupted(t *testing.T, model string) (f *federation, early string) {
 	return f, early
 }
 
-// keep starts the coordinator and checks the expected behaviour.
+// keep starts the coordinator and checks that it behaves as expected with the damaged file.
 func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	t.Helper()
 	before := modelFiles(t, f)
@@ -247,7 +248,7 @@ func modelFiles(t *testing.T, f *federation) map[string]string {
 	return all
 }
 
-// undecided checks that the coordinator refuses to start, and that the commands in its error work.
+// undecided checks that the coordinator refuses to start, and that the commands suggested in its error message work.
 func undecided(t *testing.T, f *federation) {
 	t.Helper()
 	var state *runs.StateError

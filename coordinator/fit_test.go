@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestLargeModel checks that a model of several chunks is downloaded, trained and uploaded against credit. An agent
-// with too small a limit declines, and rounds continue without it.
+// TestLargeModel checks that a model of several chunks is downloaded and trained, and that its update is uploaded with
+// credit-based flow control. An agent whose size limit is too small declines, and rounds continue without it.
 func TestLargeModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

@@ -39,13 +39,13 @@ var formats = []struct {
 	{"model*/*/model-00000004.safetensors", withoutSlot, undecide,
 		"model-00000004.safetensors has format version 9, but this program reads version 1, so a different program " +
 			"version wrote it"},
-	// the agents are asked again
+	// The agents are asked to upload the lost updates again.
 	{"spool/*/*.log", func(t *testing.T, path string) { replace(t, path, "FMU1", "FMU9") }, goesOn, ""},
 	{"history.jsonl", func(t *testing.T, path string) { replace(t, path, `"kind":`, `"later":{"x":1},"kind":`) },
 		goesOn, ""},
 }
 
-// withoutSlot calls raiseModelFormat and also damages the model's slots.
+// withoutSlot calls raiseModelFormat and also damages the slot files that contain the same model.
 func withoutSlot(t *testing.T, path string) {
 	raiseModelFormat(t, path)
 	for _, name := range []string{"model.a", "model.b"} {
@@ -113,8 +113,8 @@ func replace(t *testing.T, path, old, with string) {
 	put(t, path, []byte(strings.ReplaceAll(p, old, with)))
 }
 
-// TestFormats changes every file of the state folder to another format version. The file must be read, or its loss must
-// be harmless, or the error must name a remedy.
+// TestFormats changes each file of the state folder to another format version. Then the coordinator must either read
+// the file, or lose it without harm, or return an error that names a remedy.
 func TestFormats(t *testing.T) {
 	for i, format := range formats {
 		if i%2 == 1 && testing.Short() {

@@ -14,9 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestLegs counts the sequential legs of a round as stated in docs/PROTOCOL.md. A leg is a message between a client and
-// the broker. A message to another client takes two legs, as does a subscription with its retained message. Only
-// messages take time.
+// TestLegs checks that a round takes as many sequential legs as docs/PROTOCOL.md states. A leg is a message between a
+// client and the broker. A message to another client takes two legs, as does a subscription that returns a retained
+// message. In this test only messages take time.
 func TestLegs(t *testing.T) {
 	const leg = 50 * time.Millisecond
 	for _, tt := range []struct {
@@ -74,9 +74,9 @@ func (c *countedConn) Subscribe(qos mqtt.QoS, filters ...string) {
 	c.Conn.Subscribe(qos, filters...)
 }
 
-// TestMessages counts the messages of a round. In a fast round an agent receives the announcement and the acceptance,
-// and sends its update. No invitation may overtake the announcement of a large model, because all agents would then
-// subscribe again.
+// TestMessages checks the number of messages in a round. In a fast round an agent receives the announcement and the
+// acceptance, and sends its update. No invitation may arrive before the announcement of a large model, because all
+// agents would then subscribe again.
 func TestMessages(t *testing.T) {
 	const agents, rounds = 4, 5
 	for _, tt := range []struct {
@@ -108,7 +108,8 @@ func TestMessages(t *testing.T) {
 						t.Errorf("%s: subscribed to announcements %d times", id, n)
 					}
 					if id == f.topics.ClientID(wire.CoordinatorID) {
-						if n := c.said[wire.TypeAnnouncement]; n != rounds+2 { // two more: gathering and finished
+						// the two further announcements are for the phases gathering and finished
+						if n := c.said[wire.TypeAnnouncement]; n != rounds+2 {
 							t.Errorf("%d announcements", n)
 						}
 						if n := c.said[wire.TypeInvitation]; n != tt.invited {

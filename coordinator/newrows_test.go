@@ -16,8 +16,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRoundsWaitForNewRows checks that rounds continue while enough agents have unused rows, and then pause until files
-// have grown, even after restarts. Waiting agents send at most one hello in five minutes.
+// TestRoundsWaitForNewRows checks that rounds continue while enough agents have rows that were not used for training
+// yet. Then rounds pause until the data files have grown, even after restarts. A waiting agent sends at most one hello
+// in five minutes.
 func TestRoundsWaitForNewRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

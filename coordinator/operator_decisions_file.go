@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// OperatorDecisions contains the operator's decisions about tasks and rounds. It is stored in the state folder. The
-// journal contains the version of the current task.
+// OperatorDecisions contains the operator's decisions about tasks and rounds. It is stored in the state folder. Which
+// task is current is decided by the version in the journal.
 type OperatorDecisions struct {
 	Task AppliedTask
 	// NextTask replaces Task after the current round; nil if no task is pending.
@@ -44,8 +44,8 @@ func (c *OperatorDecisions) ApplyNextTask() {
 	c.Task, c.NextTask = c.NextTask.withoutOneTimeOptions(), nil
 }
 
-// LoadOperatorDecisions loads the decisions from a state folder. It returns false if there are none; then the task
-// version is the journal's. If the journal contains the version of NextTask, that task is applied.
+// LoadOperatorDecisions loads the decisions from a state folder. It returns false if none are stored; the task version
+// is then the journal's. If the journal contains the version of NextTask, NextTask replaces Task.
 func LoadOperatorDecisions(dir string) (OperatorDecisions, bool, error) {
 	d := runs.NewStateFolder(store.LocalDisk, dir)
 	_, _, unread := d.LoadJournalRecord()

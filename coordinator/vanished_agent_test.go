@@ -33,7 +33,7 @@ func (p *parts) note(m any) {
 	}
 }
 
-// erase deletes all parts, like a broker that loses its memory.
+// erase deletes all parts of blobs at the broker, like a broker that loses its memory.
 func (p *parts) erase(f *federation) {
 	conn := f.broker.Connect("eraser", nil)
 	defer conn.Close()
@@ -49,8 +49,8 @@ func (p *parts) erase(f *federation) {
 	}
 }
 
-// TestGoneInTheMiddle deletes the model or the task at the broker while agents download it. They report this, the
-// coordinator publishes it again, and no agent misses the round.
+// TestGoneInTheMiddle deletes the model or the task at the broker while agents download it. The agents must report the
+// missing parts, the coordinator must publish them again, and no agent may miss the round.
 func TestGoneInTheMiddle(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -203,8 +203,8 @@ func dialUp(t *testing.T, url, id string) mqtt.Conn {
 	return nil
 }
 
-// TestGoneOnTheEmbeddedBroker deletes a blob at the embedded broker during a download. After it is published again,
-// only the missing parts are downloaded.
+// TestGoneOnTheEmbeddedBroker checks that if a blob is deleted at the embedded broker during a download and then
+// published again, the agent downloads only the missing parts.
 func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {

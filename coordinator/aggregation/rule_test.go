@@ -55,8 +55,8 @@ func TestCentredClippingAgain(t *testing.T) {
 	foldsAgain(t, w, next)
 }
 
-// TestOneBeginsAnew checks that configuring an optimiser during a run keeps the rule's state, and vice versa. The log
-// names the component that starts from its initial state.
+// TestOneBeginsAnew checks that configuring a server optimiser during a run keeps the state of the aggregation rule,
+// and vice versa. The log names the component that starts from its initial state.
 func TestOneBeginsAnew(t *testing.T) {
 	fedavgm := optimizer.Config{Name: "fedavgm", LearningRate: 1, Momentum: 0.5, Tau: 1}
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
@@ -80,7 +80,8 @@ func TestOneBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestBackToAnAggregate checks that a run that begins from a model continues with the aggregate stored with it.
+// TestBackToAnAggregate checks that a run that starts from an archived model also restores the aggregate stored with
+// that model, from which centred clipping continues.
 func TestBackToAnAggregate(t *testing.T) {
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
 	for range 3 {

@@ -31,11 +31,11 @@ type EventKind string
 const (
 	Started EventKind = "started" // a process started; PublicKey is the coordinator's key
 	Epoch   EventKind = "epoch"   // the epoch was raised to Subject
-	Command EventKind = "command" // a request in Subject, logged before it is executed
-	Refused EventKind = "refused" // the previous command or an update was rejected; Subject is the reason
+	Command EventKind = "command" // operator request in Subject; the entry is written before the request is executed
+	Refused EventKind = "refused" // the preceding command or an update was rejected; Subject is the reason
 	Joined  EventKind = "joined"  // a device enrolled with a token
 	Renewed EventKind = "renewed" // a device renewed its key, its certificate or both
-	// any device may enrol until the time in Subject; enrolment is closed if Subject is empty.
+	// Any device may enrol until the time in Subject. Enrolment is closed if Subject is empty.
 	Opened    EventKind = "opened"
 	Reloaded  EventKind = "reloaded"  // the list of agents was reloaded after a signal
 	LeftOut   EventKind = "left out"  // an agent's update was left out of a model
@@ -95,7 +95,7 @@ type Log struct {
 	closed        bool
 
 	headMutex sync.Mutex
-	head      ChainHead // newest entry on disk, without a signature
+	head      ChainHead // number and hash of the newest entry on disk; not signed
 
 	wake, stop, done chan struct{}
 }

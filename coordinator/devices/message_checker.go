@@ -43,7 +43,8 @@ type MessageChecker struct {
 	answerableDigestByAgent map[wire.AgentID]wire.Digest
 }
 
-// senderAndType identifies a sequence of messages. Within it, (epoch, sequence) increases.
+// senderAndType identifies a stream of messages. Within a stream, the pair (epoch, sequence number) increases with each
+// message.
 type senderAndType struct {
 	agent       wire.AgentID
 	messageType wire.MessageType

@@ -11,12 +11,12 @@ import (
 )
 
 // aheadAgents contains the agents whose hello refers to a later announcement than the coordinator's own. These agents
-// do not obey the coordinator.
+// do not follow the coordinator.
 type aheadAgents struct {
 	// whether the last two hellos of the agent referred to a later announcement
 	isConfirmedByAgent  map[wire.AgentID]bool
 	confirmedAgentCount int        // number of agents for which isConfirmedByAgent is true
-	newestRun           wire.RunID // run and round of the latest announcement in these hellos
+	newestRun           wire.RunID // run of the latest announcement to which these hellos refer
 	newestRound         wire.RoundID
 }
 

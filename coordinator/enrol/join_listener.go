@@ -32,9 +32,9 @@ const (
 	greeting  = 4 * time.Second  // time limit for the TLS handshake and the request header
 )
 
-// newListenerCertificate creates the listener's certificate. It has the coordinator's key and contains the root
-// document as a comment. A device that knows the pin of the root can verify the listener without an authority or a
-// clock.
+// newListenerCertificate creates the listener's certificate. The certificate has the coordinator's key and contains the
+// root document (the signed list of trusted keys) as a comment. A device that knows the pin of the root can verify the
+// listener without an authority or a clock.
 func (d *Registrar) newListenerCertificate(root []byte) (tls.Certificate, error) {
 	comment, err := asn1.MarshalWithParams(RootComment+base64.StdEncoding.EncodeToString(root), "ia5")
 	if err != nil {

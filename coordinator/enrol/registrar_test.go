@@ -182,7 +182,7 @@ func (o *office) ask(j *wire.EnrolmentRequest) wire.EnrolmentAnswer {
 	return o.Join(context.Background(), j, binding, home)
 }
 
-// want sends a join request and checks the reason for its refusal; 0 means success.
+// want sends a join request and checks the reason for which it is refused. 0 means that the request must succeed.
 func (o *office) want(what string, j *wire.EnrolmentRequest, want wire.EnrolmentRefusalReason) wire.EnrolmentAnswer {
 	o.t.Helper()
 	a := o.ask(j)
@@ -253,7 +253,7 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// TestJoinRefused checks that each invalid request is answered and that the token remains valid.
+// TestJoinRefused checks that every invalid join request receives an answer and that the token remains valid.
 func TestJoinRefused(t *testing.T) {
 	o, d, other := newOffice(t), newDevice(t, 9), newDevice(t, 10)
 	o.members.is["press-02"] = wire.SigningPublicKeyOf(other.key)
@@ -293,8 +293,8 @@ func TestJoinRefused(t *testing.T) {
 	o.want("then the right one", d.join(t, token, "press-01"), 0)
 }
 
-// TestTries checks that a source has five failed attempts per minute. A sixth is rejected, while other sources are
-// served.
+// TestTries checks that a source may fail five times per minute. Its sixth attempt is rejected, while requests from
+// other sources are served.
 func TestTries(t *testing.T) {
 	o, d := newOffice(t), newDevice(t, 9)
 	token := o.token("press-01", "", time.Hour)
@@ -317,8 +317,8 @@ func TestTries(t *testing.T) {
 	}
 }
 
-// TestTriesAreBounded checks that memory is bounded for any number of sources, and that the latest sources are
-// remembered.
+// TestTriesAreBounded checks that the memory of the limiter is bounded for any number of sources, and that the latest
+// sources are remembered.
 func TestTriesAreBounded(t *testing.T) {
 	var x attemptLimiter
 	at, a := time.Unix(1, 0), home
@@ -354,8 +354,8 @@ func TestReplace(t *testing.T) {
 	o.want("after it was revoked", fresh.join(t, renamed, "press-1"), wire.EnrolmentUnknownToken)
 }
 
-// TestUsedTokenStaysUsed checks that a used token does not change the list again. A renamed or removed device does not
-// return, and a new device with the freed name is not removed.
+// TestUsedTokenStaysUsed checks that a token that was used once does not change the list again. A device that was
+// renamed or removed does not return to the list, and a new device that took over the freed name is not removed.
 func TestUsedTokenStaysUsed(t *testing.T) {
 	o, d, next := newOffice(t), newDevice(t, 9), newDevice(t, 10)
 	first := o.token("old", "", time.Hour)

@@ -32,8 +32,8 @@ func (b Blob) SealedForGroup(group wire.SealKey) Blob {
 	return b
 }
 
-// AnnouncementRef returns a reference to the blob for an announcement. The reference contains the data if they have at
-// most inline bytes.
+// AnnouncementRef returns a reference to the blob for an announcement. The reference contains the data of the blob if
+// the data have at most inline bytes.
 func (b Blob) AnnouncementRef(inline int) wire.BlobRef {
 	if b.Data == nil {
 		return wire.BlobRef{}

@@ -66,7 +66,7 @@ func decodeClusterState(value []byte) (*ClusterState, error) {
 type replicatedFile struct {
 	Name string // path in the folder, with slashes
 	Size int64
-	// Data is the content of a small file. Other files consist of pieces of pieceSize bytes; the last piece may be
+	// Data is the content of a small file. A larger file is stored as pieces of pieceSize bytes; the last piece may be
 	// shorter.
 	Data   []byte      `json:",omitempty"`
 	Pieces []PieceHash `json:",omitempty"`
@@ -103,7 +103,7 @@ func decodeFileList(list []byte) (files []replicatedFile, err error) {
 	return files, nil
 }
 
-// allPieceHashes returns the hashes of all pieces of the files and of their list.
+// allPieceHashes returns the hashes of all pieces to which a file list refers, and of the pieces of the list itself.
 func allPieceHashes(files []replicatedFile, list []PieceHash) []PieceHash {
 	all := slices.Clone(list)
 	for _, f := range files {

@@ -26,7 +26,7 @@ var (
 			"cluster."}
 )
 
-// Names of the conditions that a replica raises.
+// Names of the alerts (conditions) that a replica raises.
 const (
 	standbyCondition = "standby"
 	storeCondition   = "state store"
@@ -51,8 +51,7 @@ func (e StandingBy) Describe(d *observe.EventDescription) {
 type LeadershipGained struct {
 	Epoch          wire.Epoch
 	ClusterFounded bool // true if the cluster was empty
-	// TakeoverDuration is the duration of the takeover, without the time until the failure of the previous leader was
-	// detected.
+	// TakeoverDuration is the time from the detection of the previous leader's failure until this replica leads.
 	TakeoverDuration time.Duration
 }
 

@@ -137,7 +137,8 @@ func describeSchemaTensors(s wire.TensorSchema) string {
 }
 
 // LoadModelVector returns the parameter vector of a model of the current run. The vector is nil if its hash does not
-// match or it cannot be read. The error reports damage even if the vector is intact, for example a damaged record.
+// match or the model cannot be read. The error reports damage even if the vector is intact, for example a damaged
+// record file.
 func (d *StateFolder) LoadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.TensorSchema) ([]byte,
 	error) {
 	path := d.CurrentRunModels.Path(uint64(version))
