@@ -21,9 +21,9 @@ const (
 	modelRecordBodySize = sha256.Size + sha256.Size + 8 // digest | SHA-256 of the model file | size of the model file
 )
 
-// ModelFolder is a folder of models, named model-00000007.safetensors and so on. Each model has a small record with its
-// digest in the federation and the SHA-256 of its file. The record is written first. A model is stored once both files
-// exist.
+// ModelFolder is a folder of models, named model-00000007.safetensors and so on. Each model has a small record file,
+// which contains the digest that identifies the model in the federation and the SHA-256 of the model file. The record
+// is written first. A model counts as stored once both files exist.
 type ModelFolder struct {
 	disk Disk
 	dir  string

@@ -99,7 +99,7 @@ func TestModelsPrune(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, gone := range []uint64{1, 4} { // as after a crash between writing the record and the model
+	for _, gone := range []uint64{1, 4} { // as after a crash between writing the record and writing the model
 		if err := os.Remove(m.Path(gone)); err != nil {
 			t.Fatal(err)
 		}
@@ -166,8 +166,8 @@ func TestModelsSetAside(t *testing.T) {
 	}
 }
 
-// TestModelsDamage flips each byte of both files of a model and cuts the files at each length. Get must never return a
-// wrong model, and List must still return the other one.
+// TestModelsDamage flips each byte of both files of a model and truncates both files to each length. Get must never
+// return a wrong model, and List must still return the undamaged model.
 func TestModelsDamage(t *testing.T) {
 	m := mustOpenModels(t)
 	for v := range uint64(2) {

@@ -179,8 +179,8 @@ func TestDecodeSafetensorsRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecodeSafetensors checks that decoded tensors cover the data exactly, and that encoding and decoding them again
-// changes nothing.
+// FuzzDecodeSafetensors checks that decoded tensors cover the data exactly, and that encoding the tensors and decoding
+// them again yields the same tensors.
 func FuzzDecodeSafetensors(f *testing.F) {
 	tensors, metadata := reference()
 	p, err := EncodeSafetensors(tensors, metadata)
