@@ -25,16 +25,16 @@ const (
 // pingresp is an encoded PINGRESP packet, the answer that paho waits for after a PINGREQ.
 const pingresp = "\xd0\x00"
 
-// linkConn is the network connection of a link. Incoming messages and outgoing QoS 0 messages bypass paho, which would
-// copy them and pass them between goroutines. The payload of an incoming message is read directly into the slice that
-// the receiver gets.
+// linkConn is the network connection of a link to the broker. Incoming messages and outgoing QoS 0 messages bypass
+// paho, which would copy them and pass them between goroutines. The payload of an incoming message is read directly
+// into the slice that the receiver gets.
 //
 // The session may abort a link with a reason. Paho would report no error for a connection that was closed locally, so
 // Read returns the reason as an error. A packetValidator checks all received bytes.
 //
-// A message longer than the validator's limit is discarded as it arrives. The broker sends PINGRESP only after the
-// message, which may be later than the timeout of paho. linkConn therefore passes its own PINGRESP to paho each time it
-// has discarded as many bytes as the largest packet has.
+// A message longer than the validator's limit is discarded while it arrives. The broker sends PINGRESP only after such
+// a message, which may be later than paho's timeout. linkConn therefore passes a PINGRESP of its own to paho each time
+// it has discarded as many bytes as the largest packet has.
 type linkConn struct {
 	net.Conn
 	brokerReader       *bufio.Reader
@@ -173,7 +173,7 @@ func (c *linkConn) reportOversizedMessage(m Message) {
 }
 
 // discardOversizedMessage reads and discards the rest of an oversized message, at most maxPacketBytes per call. When
-// all of the message is discarded, it acknowledges the message.
+// all of the message is discarded, it acknowledges the message to the broker.
 func (c *linkConn) discardOversizedMessage() error {
 	g, scratch := c.validator, make([]byte, readAhead)
 	for rest := g.maxPacketBytes; g.packetBytesLeft > 0; {

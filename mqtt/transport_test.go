@@ -75,7 +75,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestRenew checks that each attempt uses the current certificates, or the last valid ones while they cannot be read.
+// TestRenew checks that each connection attempt uses the current certificates. While the certificates cannot be read,
+// it uses the last valid ones.
 func TestRenew(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {
