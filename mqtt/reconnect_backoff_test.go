@@ -41,7 +41,6 @@ func TestWaits(t *testing.T) {
 // TestHerd simulates all clients of a broker that lose their connections at the same moment. The reconnections must be
 // spread over time. After the broker has returned, no client may wait longer than the downtime, or than the rest of the
 // spread of 16 s if that is longer, and never longer than a minute.
-// failed attempts.
 func TestHerd(t *testing.T) {
 	const clients, evenly = 10_000, 10_000 / 16
 	for _, away := range []time.Duration{0, 500 * time.Millisecond, 3500 * time.Millisecond, 10 * time.Second,

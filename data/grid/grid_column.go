@@ -11,7 +11,7 @@ import (
 // gridColumn computes one feature of the rows.
 type gridColumn struct {
 	spec.ColumnExpression
-	input             *inputState // input series; nil for calendar columns
+	input             *inputState // input of the column; nil for calendar columns
 	lagOrWindowPoints int64       // lag or window in grid points
 	classIndex        float64
 }

@@ -17,10 +17,10 @@ type Reading struct {
 	Text  string
 	Value float64
 	Unit  string // unit of the value, if the payload contains it
-	// Line is the line number of the reading in its feed; 0 if it was not read from a file.
+	// Line is the line number of the reading in its file; 0 if the reading was not read from a file.
 	Line int64
-	// SequenceNumber is the position of the line or entry in its source. It increases, and does not change when the
-	// source is read again.
+	// SequenceNumber is the position of the line or entry in its source. It increases from reading to reading, and does
+	// not change when the source is read again.
 	SequenceNumber uint64
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// cborDecoder decodes CBOR to the same trees as JSON.
+// cborDecoder decodes CBOR to trees of objects, lists and values, as for JSON.
 type cborDecoder struct{ clock TimeField }
 
 // cborSelfDescription is the tag that a CBOR payload may begin with.

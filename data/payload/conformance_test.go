@@ -81,7 +81,7 @@ func decode(t testing.TB, name, topic string, payload []byte) (Content, error) {
 	return c, err
 }
 
-// checkContent checks the rules for the result of every decoder.
+// checkContent checks the rules that the result of every decoder must satisfy.
 func checkContent(t testing.TB, name string, c *Content, err error) {
 	t.Helper()
 	if err != nil {
@@ -218,7 +218,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// rejectsWrongTypes checks that values of a wrong type are rejected, or contain no reading of the column.
+// rejectsWrongTypes checks that payloads with values of a wrong type are rejected, or contain no reading of the column.
 func rejectsWrongTypes(t *testing.T, name string, e example) {
 	for _, text := range []string{"", " ", "null", "true", "1", `"x"`, "[]", "{}", "[1]", "[[]]", `[{"n":1}]`,
 		`{"Messages":1}`,
@@ -236,7 +236,7 @@ func rejectsWrongTypes(t *testing.T, name string, e example) {
 	}
 }
 
-// TestFormatErrors checks that errors name the fault and the remedy.
+// TestFormatErrors checks that errors describe the fault and how to correct it.
 func TestFormatErrors(t *testing.T) {
 	for _, tt := range []struct{ format, topic, payload, want string }{
 		{FormatJSON, "a", "cpu,host=a v=1", "set format: influx for its topic in data.topics"},
@@ -410,7 +410,7 @@ func TestAvailability(t *testing.T) {
 	}
 }
 
-// TestFilters checks the topics to which columns subscribe.
+// TestFilters checks the topic filters that a source subscribes to for the configured columns.
 func TestFilters(t *testing.T) {
 	for filter, want := range map[string]string{"spBv1.0/g/DDATA/n/d": "spBv1.0/g/+/n/#",
 		"spBv1.0/g/+/n":   "spBv1.0/g/+/n/#",

@@ -16,7 +16,7 @@ import (
 )
 
 // Many programs write texts that are almost JSON: NaN or None instead of null, numbers such as 0x1F, or control
-// characters in strings. The functions in this file parse such texts and lose at most the value of one member.
+// characters in strings. The functions in this file parse such texts. At most the value of one member is lost.
 
 // ParseJSON parses one JSON value. Numbers are returned as json.Number with their text unchanged. If the text is not
 // valid JSON, it is repaired as [repairedJSON] describes. An error shows the text around the position of the fault.
@@ -34,7 +34,7 @@ func ParseJSON(text []byte) (any, error) {
 	return v, nil
 }
 
-// parseStrictJSON parses one JSON value. If the text is not valid JSON, it returns the offset of the fault.
+// parseStrictJSON parses one JSON value. If the text is not valid JSON, it returns the byte offset of the fault.
 func parseStrictJSON(text []byte) (v any, offset int, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

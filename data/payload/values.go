@@ -79,8 +79,8 @@ func idCondition(of any) []condition {
 // elementNames are the names of members that identify an element of a list.
 var elementNames = []string{"name", "n", "id", "Id", "resourceName", "key"}
 
-// elementSegment returns the segment that selects element i of a list, by a member that identifies the element if it
-// has one.
+// elementSegment returns the segment that selects element i of a list. If a member identifies the element, the segment
+// selects by this member.
 func elementSegment(element any, i int) segment {
 	if object, ok := element.(map[string]any); ok {
 		for _, key := range elementNames {

@@ -107,7 +107,7 @@ func (r *readingRecorder) noReadingsError(wanted []string) error {
 	return &data.FileError{File: r.env.RingFolder, Problem: why}
 }
 
-// unreadableRows implements data.QueriedRows for a task that the configuration of the source does not permit.
+// unreadableRows implements data.QueriedRows for a task that the configuration of the source does not allow.
 type unreadableRows struct{ err error }
 
 // Changed implements data.QueriedRows.

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// ringWriteInterval is the time for which readings are collected before they are written. A power cut loses at most
-	// these readings. Continuous readings cause 360 writes and fsyncs per hour.
+	// ringWriteInterval is the time for which readings are collected in memory before they are written to the ring. A
+	// power cut loses at most these readings. Continuous readings cause 360 writes and fsyncs per hour.
 	ringWriteInterval = 10 * time.Second
 	// earlyWriteReadingCount is the number of pending readings that causes a write before the interval has passed.
 	earlyWriteReadingCount = 16 << 10
@@ -23,8 +23,8 @@ const (
 	maxPendingReadings = 64 << 10
 )
 
-// readingRecorder writes readings to a ring and passes them on from there, so that all readings passed on are durable.
-// Its methods may be called concurrently.
+// readingRecorder writes readings to a ring on disk and passes on only readings that it has read from the ring, so that
+// all readings passed on are durable. Its methods may be called concurrently.
 type readingRecorder struct {
 	env   data.CollectorEnv
 	stats *sourceStats
@@ -33,16 +33,16 @@ type readingRecorder struct {
 	ring            *store.RingLog // nil until the ring has been opened
 	pendingReadings []data.Reading // readings that are not durable yet
 
-	// failedBatch is a batch that the ring has not accepted. Append must be retried with the same batch. Its readings
-	// are the first pending ones.
+	// failedBatch is a batch that the ring has not accepted. Append must be retried with exactly this batch. Its
+	// readings are the first of pendingReadings.
 	failedBatch    *store.RingBatch
 	pendingSignal  chan struct{} // wakes the write loop after the interval
 	flushSignal    chan struct{} // wakes the write loop immediately
 	closeSignal    chan struct{}
 	writeLoopEnded chan struct{}
 
-	savedUnusedCount uint64    // number of rejected values at the last write of the counts file
-	countsSavedAt    time.Time // time of the last write of the counts file
+	savedUnusedCount uint64    // number of rejected values when the counts file was last written
+	countsSavedAt    time.Time // time when the counts file was last written
 }
 
 // newReadingRecorder returns a recorder and starts its write loop.
@@ -206,8 +206,8 @@ func (r *readingRecorder) close() error {
 	return nil
 }
 
-// newReadingFeed returns a feed that reads the ring from its start. It passes on the readings of all inputs; its report
-// only covers the wanted inputs.
+// newReadingFeed returns a feed that reads the ring from the start. The feed passes on the readings of all inputs, but
+// its report covers only the wanted inputs.
 func (r *readingRecorder) newReadingFeed(wanted []string) rows.ReadingFeed {
 	return &ringReadingFeed{readingRecorder: r, wantedInputs: wanted}
 }

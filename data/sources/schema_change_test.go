@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestSchemaChanges checks that a sensor whose messages change while agentd is running is named within a minute, and
-// that the problem ends with the next valid messages.
+// TestSchemaChanges checks that if the format of a sensor's messages changes while agentd is running, the sensor is
+// reported within a minute. The report must end with the next valid messages.
 func TestSchemaChanges(t *testing.T) {
 	const senML = `[{"n":"t","u":"%s","v":%v}]`
 	for _, tt := range []struct {

@@ -45,7 +45,8 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// Two spellings of a unit must not change a value by rounding.
+// TestSpellingsConvertExactly checks that converting between two spellings of a unit does not change a value by
+// rounding.
 func TestSpellingsConvertExactly(t *testing.T) {
 	for _, u := range table {
 		names := strings.Fields(u.names)
@@ -72,7 +73,7 @@ func TestBetweenRefuses(t *testing.T) {
 	}
 }
 
-// Each spelling must belong to one unit, or the order of the table would decide.
+// TestSpellingsAreUnique checks that each spelling belongs to one unit. Otherwise the order of the table would decide.
 func TestSpellingsAreUnique(t *testing.T) {
 	unitByName := map[string]int{}
 	for i, u := range table {

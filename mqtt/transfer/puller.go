@@ -116,7 +116,8 @@ func (p *BlobPuller) startPull(now time.Time) []PullEffect {
 	}
 	p.rearmTimer(now)
 	all := []int{manifestPartNumber}
-	// Request chunks with the manifest only for a short blob, because a longer blob may already be partly stored.
+	// Request chunks together with the manifest only for a short blob, because a longer blob may already be partly
+	// stored.
 	if n := wire.ChunkCount(int(p.blobRef.Length)); n < 2*p.cfg.WindowChunks {
 		for ; p.nextChunkToRequest < min(n, p.cfg.WindowChunks); p.nextChunkToRequest++ {
 			all = append(all, p.nextChunkToRequest)
