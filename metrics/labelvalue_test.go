@@ -48,8 +48,8 @@ func TestLabelValue(t *testing.T) {
 	}
 }
 
-// TestExternalNames counts inputs of any name. The counts of names with equal label values are added up, and the
-// scraped text contains each label value unchanged.
+// TestExternalNames checks that inputs with any names can be counted. The counts of names with equal label values must
+// be added up, and the scraped text must contain each label value unchanged.
 func TestExternalNames(t *testing.T) {
 	want := map[string]float64{}
 	var first, second data.QualityReport
@@ -92,7 +92,7 @@ func TestExternalNames(t *testing.T) {
 	}
 }
 
-// TestExternalFederation registers the metrics of a federation of any name.
+// TestExternalFederation checks that the metrics of a federation with any name can be registered.
 func TestExternalFederation(t *testing.T) {
 	for _, tt := range externalNames {
 		reg := metrics.NewRegistry("agentd")
