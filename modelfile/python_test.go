@@ -17,12 +17,13 @@ var update = flag.Bool("update", false, "write the files that the Python package
 
 // predictions contains the predictions of all models for the same rows.
 type predictions struct {
-	Rows    [][]float32            `json:"rows"` // a model uses the first columns, as many as it has features
+	Rows    [][]float32            `json:"rows"` // a model with n features uses the first n columns
 	Values  map[string][]float64   `json:"values"`
 	Classes map[string][][]float64 `json:"classes"` // class probabilities, for classification models
 }
 
-// TestPython checks that the golden files of packaging/python match our current files and predictions.
+// TestPython checks that the golden files of packaging/python contain the model files and predictions that the current
+// program creates.
 func TestPython(t *testing.T) {
 	const folder = "../packaging/python/tests/golden"
 	rng := rand.New(rand.NewPCG(1, 2))
