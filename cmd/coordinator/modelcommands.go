@@ -89,8 +89,8 @@ func diffModelsCommand(f *modelFolderFlags) *cobra.Command {
 	}
 }
 
-// diffModels prints the change ‖b − a‖₂, its largest coordinate and ‖a‖₂ for each tensor of two models, and then the
-// metadata that differ.
+// diffModels compares two models a and b. For each tensor it prints the norm of the change ‖b − a‖₂, the largest change
+// of a coordinate, and the norm ‖a‖₂. It then prints the metadata that differ.
 func diffModels(cmd *cobra.Command, before, after []byte) error {
 	a, metaA, err := store.DecodeSafetensors(before)
 	if err != nil {
@@ -130,8 +130,8 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 	return w.Flush()
 }
 
-// parameterDistance returns the change ‖b − a‖₂, the largest coordinate of |b − a| and the norm ‖a‖₂ of two encoded
-// float32 vectors.
+// parameterDistance returns the norm of the change ‖b − a‖₂, the largest coordinate of |b − a| and the norm ‖a‖₂ for
+// two encoded float32 vectors a and b.
 func parameterDistance(a, b []byte) (change, largest, norm float64, err error) {
 	x, y := make([]float32, len(a)/4), make([]float32, len(b)/4)
 	if err := wire.DecodeVector(x, a); err != nil {
