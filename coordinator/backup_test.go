@@ -28,7 +28,8 @@ func TestBackup(t *testing.T) {
 		f.rounds(3)
 		var backup bytes.Buffer
 		models := filepath.Join(f.coord.dir, runs.ModelsDir, fmt.Sprint(present(t, f).Run))
-		must(t, os.WriteFile(filepath.Join(models, ".fedmesh-tmp-A"), []byte("x"), 0o600)) // unfinished file
+		// file whose writing was not finished
+		must(t, os.WriteFile(filepath.Join(models, ".fedmesh-tmp-A"), []byte("x"), 0o600))
 		must(t, f.host.Backup(within(t, time.Minute), &backup))
 		at := len(events[aggregation.ModelReady](f))
 		control := coordinator.OperatorDecisions{Task: coordinator.AppliedTask{Version: 4,

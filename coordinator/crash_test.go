@@ -59,7 +59,7 @@ func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash 
 		<-over
 		wait(time.Minute) // a process killed at the end writes the last history line again
 		gate.Lock()
-		n = 0 // kill only once
+		n = 0 // kill the process only once
 		gate.Unlock()
 		f.checkOnce(spell)
 		if victim == len(f.agents) {

@@ -43,7 +43,7 @@ var damages = []struct {
 		p := contents(t, path)
 		at := len(p) / 2
 		if ext := filepath.Ext(path); ext == ".a" || ext == ".b" {
-			at = min(at, 100) // position within the record
+			at = min(at, 100) // a position within the record, not in the unused space after it
 		}
 		p[at] ^= 4
 		put(t, path, p)

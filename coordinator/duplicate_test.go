@@ -258,7 +258,8 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 		name  string
 		later wire.RoundID
 		above int64 // instance number in the announcement, minus the coordinator's instance number
-		// expected result of comparing the announcement's digest with the digest of the coordinator's announcement
+		// want is the expected result of comparing the announcement's digest with the digest of the coordinator's
+		// announcement.
 		want int
 		ends bool
 	}{
@@ -429,7 +430,7 @@ func TestAgentsAhead(t *testing.T) {
 		if last := told[len(told)-1]; last.NewestRun != newest.Run || last.NewestRound != newest.Round {
 			t.Errorf("%+v, want the place %v", last, newest)
 		}
-		if opened := events[round.RoundOpened](f)[n:]; len(opened) > 1 { // only the journaled round may open
+		if opened := events[round.RoundOpened](f)[n:]; len(opened) > 1 { // only the round in the journal may open
 			t.Errorf("opened: %+v", opened)
 		}
 		f.coord.stop()

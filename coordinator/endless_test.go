@@ -34,7 +34,8 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
 	e.cfg.Task.Mixing.HasEndlessBlocks, e.cfg.Task.Mixing.SnapshotWaitMillis = true, 300
-	e.cfg.MakeEdges = func(agents []round.MixingAgent) (m meshplan.MixingGraph, err error) { // complete graph
+	// every two agents are neighbours
+	e.cfg.MakeEdges = func(agents []round.MixingAgent) (m meshplan.MixingGraph, err error) {
 		for i, a := range agents {
 			for _, b := range agents[i+1:] {
 				m.Edges = append(m.Edges, round.MixingEdge{A: a.ID, B: b.ID, MixingWeight: 0.2})

@@ -99,7 +99,7 @@ func TestBrokerCut(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 3, memory.Options{})
 			cut := make(chan struct{}, 1)
-			var told []bool // values passed to Config.OnLinkChange
+			var told []bool // values that were passed to Config.OnLinkChange
 			f.cfg.OnLinkChange = func(up bool) {
 				f.mu.Lock()
 				defer f.mu.Unlock()

@@ -129,7 +129,8 @@ func TestTwoFederations(t *testing.T) {
 			t.Errorf("the large run has model %x, alone it has %x", got[:4], alone[0][:4])
 		}
 		for _, f := range events[training.LocalTrainingFinished](large) {
-			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second { // excludes the waiting time
+			// the duration must exclude the waiting time
+			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second {
 				t.Errorf("trained %+v", f)
 			}
 		}

@@ -30,7 +30,7 @@ var formats = []struct {
 		"run has format version 4, but this program reads version 3, so a different program version wrote it"},
 	{"task.[ab]", raiseVersion, undecide,
 		"task has format version 3, but this program reads version 2, so a different program version wrote it"},
-	{"seals.[ab]", raiseVersion, goesOn, ""}, // new keys are generated
+	{"seals.[ab]", raiseVersion, goesOn, ""}, // new encryption keys are generated
 	{"model.[ab]", raiseVersion, goesOn, ""}, // the model is in the archive
 	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
 	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the hash in the journal verifies the model

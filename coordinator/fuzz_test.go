@@ -88,7 +88,7 @@ func FuzzJournal(f *testing.F) {
 			from := min(int(at), len(saved.Body))
 			changed := append(append(append([]byte{}, saved.Body[:from]...), put...),
 				saved.Body[min(from+int(cut), len(saved.Body)):]...)
-			for range 2 { // write both slots
+			for range 2 { // write both slots of the journal
 				if err := slots.WriteAndProtect(changed); err != nil {
 					t.Fatal(err)
 				}

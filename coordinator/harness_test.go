@@ -131,7 +131,8 @@ type process struct {
 	lives            int
 	sendsNothing     bool // true if an agent joins but never sends its update
 
-	// called on the owner goroutine with each event and each sent message, at which the process can be killed
+	// moment is called on the owner goroutine with each event and each sent message, at which the process can be
+	// killed.
 	moment  func(any)
 	life    *life
 	started int
@@ -176,7 +177,7 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 	for i := range n {
 		p := f.enrol(wire.AgentID(fmt.Sprintf("a%d", i)))
 		p.data = rowsOf(uint64(i), 20+5*i)
-		// the agents take E_k = 10, 6, 5, 4, … local steps per round
+		// The agents take E_k = 10, 6, 5, 4, … local steps per round.
 		p.cfg.Training.DeclaredStepTime = time.Duration(100+50*i) * time.Millisecond
 		f.agents = append(f.agents, p)
 	}

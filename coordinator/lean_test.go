@@ -52,7 +52,7 @@ func (f *federation) crowd(n int) (held, pulled int) {
 			_ = conn.Publish(mqtt.Message{Topic: f.topics.AgentToCoordinator(id),
 				Payload: sealFor(a.SealPublicKey, h, hello.Body())})
 		}
-		n = 0 // send hellos only once
+		n = 0 // send the hellos only once
 	}
 	return held, pulled
 }

@@ -21,7 +21,7 @@ func TestLegs(t *testing.T) {
 	const leg = 50 * time.Millisecond
 	for _, tt := range []struct {
 		name   string
-		hidden []uint32 // 3 inputs, 1 output
+		hidden []uint32 // hidden layers of a network with 3 inputs and 1 output
 		legs   int
 	}{
 		{"inline", nil, 4},
@@ -82,7 +82,7 @@ func TestMessages(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		make    func(t *testing.T) *federation
-		invited int // number of invitations
+		invited int // number of invitations received
 	}{
 		{"named", func(t *testing.T) *federation { return newFederation(t, agents, memory.Options{}) }, 0},
 		{"invited", func(t *testing.T) *federation { return newMixing(t, agents, 2, nil) }, agents * rounds},
@@ -108,7 +108,7 @@ func TestMessages(t *testing.T) {
 						t.Errorf("%s: subscribed to announcements %d times", id, n)
 					}
 					if id == f.topics.ClientID(wire.CoordinatorID) {
-						// the two further announcements are for the phases gathering and finished
+						// The two further announcements are for the phases gathering and finished.
 						if n := c.said[wire.TypeAnnouncement]; n != rounds+2 {
 							t.Errorf("%d announcements", n)
 						}

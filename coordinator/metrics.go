@@ -49,7 +49,7 @@ type RoundMachineStarted struct {
 	// EpochRaised is true if the epoch was raised at this start. Agents then follow this coordinator even if another
 	// coordinator has announced a later round.
 	EpochRaised bool
-	// values of round.aggregation.rule and round.server_optimizer
+	// AggregationRule and ServerOptimizer are the values of round.aggregation.rule and round.server_optimizer.
 	AggregationRule, ServerOptimizer string
 }
 

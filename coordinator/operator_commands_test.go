@@ -124,7 +124,7 @@ func TestTakeOverKilled(t *testing.T) {
 			over, cancel := context.WithCancel(context.Background())
 			cancel()
 			must(t, run(over))
-			// restore the previous version of some files
+			// Restore the previous version of all files from index cut on.
 			for i, name := range []string{"task.a", "task.b", "model.a", "model.b", "run.a", "run.b"} {
 				if i >= cut {
 					old, err := os.ReadFile(filepath.Join(whole, name))

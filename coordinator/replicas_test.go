@@ -118,7 +118,7 @@ func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
 		wait(10 * time.Second) // until the run is finished
 		gate.Lock()
 		if n > 0 {
-			n = 0 // kill only once
+			n = 0 // kill the coordinator only once
 			close(enough)
 		}
 		gate.Unlock()

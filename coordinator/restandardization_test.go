@@ -162,7 +162,8 @@ func TestRestandardizeUnreadable(t *testing.T) {
 		undo()
 		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 		f.coord.stop()
-		if after, _ := model(t, f, present(t, f).Run, 0); after.Digest != before.Digest { // unchanged data
+		// the agents' data have not changed
+		if after, _ := model(t, f, present(t, f).Run, 0); after.Digest != before.Digest {
 			t.Errorf("the run begins with %x, want %x of model %s", after.Digest[:4], before.Digest[:4],
 				modelText(first, 2))
 		}

@@ -51,7 +51,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.RoundTimeout = false, 1, time.Minute
-		f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001 // 268 kB
+		f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001 // a model of 268 kB
 		begun := make(chan func(), 1)
 		f.agents[0].moment = func(m any) {
 			if _, ok := m.(agentround.WorkStarted); ok {

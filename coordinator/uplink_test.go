@@ -16,7 +16,7 @@ import (
 // uplink is a connection that transmits messages one after another at a limited rate.
 type uplink struct {
 	mqtt.Conn
-	rate int // bytes per second
+	rate int // transmission rate in bytes per second
 
 	mu   sync.Mutex
 	free time.Time // time when all queued messages are transmitted

@@ -28,7 +28,8 @@ type QualityReport struct {
 // ColumnReport contains the counts of one column or input.
 type ColumnReport struct {
 	Name string
-	// number of values received; for values stored in a ring, the number since the program started
+	// ReceivedValues is the number of values received. For values stored in a ring, it is the number since the program
+	// started.
 	ReceivedValues uint64
 	Used           uint64 // number of values accepted for rows
 	NewestTime     int64  `json:"Newest"` // time of the newest value, in nanoseconds since 1970

@@ -11,7 +11,8 @@ type FileError struct {
 	// ReasonCode is an UnusedReason if values of the column were rejected, or a TroubleKind if no values arrive. It is
 	// empty for other problems.
 	ReasonCode string
-	// number of rejected values or lines, and number of all values or lines; 0 for other problems
+	// BadCount is the number of rejected values or lines and TotalCount the number of all values or lines; 0 for other
+	// problems.
 	BadCount, TotalCount uint64
 	// IsPending reports whether more readings will solve the problem, so that the user need not do anything.
 	IsPending bool

@@ -73,12 +73,12 @@ func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) 
 // exports the distribution of their gauges.
 func TestFolding(t *testing.T) {
 	w := newWatched(t)
-	// the rounds of this first report were accepted earlier, so they are not counted
+	// The rounds of this first report were accepted earlier, so they are not counted.
 	w.report("a", 1, 7, 0.5, 12, 1, 13, 10)
 	w.report("b", 4, 7, 0.25, 12, 1, 13, 3)
 	w.report("c", 1, 12, 0)
 	w.report("a", 1, 7, 2, 12, 1, 13, 12)
-	w.report("b", 5, 7, 0.25, 12, 1, 13, 1) // the agent was restarted
+	w.report("b", 5, 7, 0.25, 12, 1, 13, 1) // the agent was restarted, so its counters begin with 0 again
 	w.report("b", 5, 7, 0.25, 12, 1, 13, 0, 200, 1e9)
 	want := map[string]string{
 		"agents_known": "3", "agents_reporting": "3", "agents_fit": "2", "versions": "1",

@@ -83,7 +83,7 @@ func (p *predictions) add(t *testing.T, name string, m *modelfile.Model) {
 	}
 }
 
-// compare checks p against the predictions in a file, except for the last bits, which depend on the processor.
+// compare compares p with the predictions in a file. The last bits may differ, because they depend on the processor.
 func (p *predictions) compare(t *testing.T, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -118,7 +118,7 @@ type BrokerSelfTest struct {
 	nextTestAt              time.Time
 
 	hasOtherMessageArrived bool // whether a message on another topic has arrived on this link
-	// previous retry delay after the small message was lost; 0 if it has not been lost yet
+	// deniedRetryDelay is the previous retry delay after the small message was lost; 0 if it has not been lost yet.
 	deniedRetryDelay time.Duration
 }
 

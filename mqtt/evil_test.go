@@ -103,7 +103,8 @@ func TestR14EvilBroker(t *testing.T) {
 // byte longer is rejected before it is sent (R14).
 func TestR14LargestPacket(t *testing.T) {
 	const most = 128 << 10
-	largest := mqtt.Message{Topic: "x", Payload: make([]byte, most-4-2-1)} // header and topic
+	// 4 bytes for the header and 2+1 for the topic
+	largest := mqtt.Message{Topic: "x", Payload: make([]byte, most-4-2-1)}
 	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		m, ok := p.(*packets.PublishPacket)
 		if !ok {

@@ -240,7 +240,7 @@ func TestPauseIsNoLoss(t *testing.T) {
 	logger, lines := logged()
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Minute, Rand: newRand(1),
 		Logger: logger})
-	// after a broker's downtime of the same length, the delay would be at least half of that length
+	// After a broker's downtime of the same length, the delay would be at least half of that length.
 	s.DisconnectFor(2500 * time.Millisecond)
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)

@@ -122,8 +122,8 @@ func (*allowAll) Provides(b byte) bool {
 func (*allowAll) OnConnectAuthenticate(*mochi.Client, packets.Packet) bool { return true }
 func (*allowAll) OnACLCheck(*mochi.Client, string, bool) bool              { return true }
 
-// startWebsocket starts mochi with a WebSocket listener, because neither our broker nor every build of Mosquitto
-// supports WebSocket.
+// startWebsocket starts mochi with a WebSocket listener, because neither the embedded broker nor every build of
+// Mosquitto supports WebSocket.
 func startWebsocket(t *testing.T) (url string) {
 	t.Helper()
 	address := brokers.FreeAddress(t)

@@ -72,7 +72,7 @@ func (d Disk) writeTempFile(dir string, pieces [][]byte, perm fs.FileMode, durab
 func removeTempFiles(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && path != dir {
-			// skip folders such as lost+found; the daemon cannot have written to a folder that it cannot list
+			// Skip folders such as lost+found. The daemon cannot have written to a folder that it cannot list.
 			return fs.SkipDir
 		}
 		if err != nil {

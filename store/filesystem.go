@@ -35,7 +35,7 @@ type File interface {
 	Name() string
 	Stat() (fs.FileInfo, error)
 	Truncate(size int64) error
-	Sync() error // makes the content durable
+	Sync() error // makes the content of the file durable
 }
 
 // Disk stores files on a file system.

@@ -73,7 +73,7 @@ func (m *ModelFolder) NewestVersionPerHour(n int) ([]uint64, error) {
 			continue
 		}
 		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) { // removed concurrently
+		if errors.Is(err, fs.ErrNotExist) { // the file was removed concurrently
 			continue
 		}
 		if err != nil {

@@ -62,7 +62,7 @@ func TestSlots(t *testing.T) {
 	file := mustRead(t, path+".b")
 	for at := range slotHeadSize + len("newest") + slotChecksumSize {
 		if at >= 6 && at < 8 {
-			continue // unused header bytes
+			continue // these header bytes are unused
 		}
 		flipped := bytes.Clone(file)
 		flipped[at] ^= 0x10

@@ -21,7 +21,7 @@ type RoundSpoolID struct {
 // SpoolEntry describes one update.
 type SpoolEntry struct {
 	Agent          string   // agent id, 1 to 255 bytes
-	PayloadDigest  [32]byte // wire.BlobDigest of the payload
+	PayloadDigest  [32]byte // digest of the payload (wire.BlobDigest)
 	SignedManifest []byte   // signed manifest, at most 64 KiB; must not be modified
 	PayloadSize    int64    // length of the payload in bytes
 }

@@ -94,7 +94,7 @@ func air(change func(int, string) string) string {
 func compressedText(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
-	// uncompressed, so that the bytes do not depend on the version of the compression library
+	// The text is not compressed, so that the bytes do not depend on the version of the compression library.
 	z, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
 	if err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
 		InitialModel: begin.initialModel, NewMeshBuilder: newMeshBuilder, RenderMosquittoACL: mosquittoACL,
 		OpenReplicaStore: natsStoreOpener(log), Board: board}
-	// federation that this process leads; nil while the process is a standby
+	// leading is the federation that this process leads; nil while the process is a standby.
 	var leading atomic.Pointer[coordinatord.Federation]
 	reloader.ApplySettings = func(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
 		f := leading.Load()
@@ -127,8 +127,8 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 }
 
 // asConfigError converts an error that a restart cannot solve to a configuration error. The exit status of a
-// configuration error prevents a service manager from restarting the program. An exception is a coordinator that finds
-// another one with a later position while several coordinators share the state: it is restarted and becomes a standby.
+// configuration error prevents a service manager from restarting the program. If several coordinators share the state,
+// a duplicate.OutdatedError is not converted, so that the outdated coordinator is restarted and becomes a standby.
 func asConfigError(path string, several bool, err error) error {
 	var other *aggregation.TaskMismatchError
 	var state *runs.StateError

@@ -14,7 +14,7 @@ type terminalPrompt struct {
 	input  io.Reader
 	output io.Writer
 	lines  *bufio.Reader
-	err    error // first error
+	err    error // first error while asking questions; nil if none
 }
 
 // print writes formatted text to the terminal.

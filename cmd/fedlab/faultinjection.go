@@ -148,14 +148,14 @@ type faultyConn struct {
 
 // Publish implements mqtt.Conn.
 func (c *faultyConn) Publish(msg mqtt.Message) error {
-	// the error does not matter, because another topic yields KindUnknown
+	// The error does not matter, because any other topic yields KindUnknown.
 	kind, _, _, _, _ := c.faults.topics.ParseTopic(msg.Topic)
 	after, lost := c.faults.delayOrDrop(kind)
 	switch {
 	case lost:
 		return nil
 	case after > 0:
-		// ignore the error, because Publish has already returned
+		// Ignore the error, because Publish has already returned.
 		time.AfterFunc(after, func() { _ = c.Conn.Publish(msg) })
 		return nil
 	}

@@ -22,7 +22,7 @@ type aggregationAttempt struct {
 	updateNorms    []float64             // norms of the updates, each divided by the agent's step weight
 	heldOutScore   *learner.Score        // score of the model; nil without held-out data
 	updateSpread   float64               // RMS distance of the updates from their mean; NaN unless the rule is the mean
-	aggregateNorm  float64               // ‖D_i‖₂ of the aggregate
+	aggregateNorm  float64               // Euclidean norm ‖D_i‖₂ of the aggregate D_i
 	modelStepNorm  float64               // ‖w_i − w_{i−1}‖₂, the norm of the server optimiser's step
 	serverState    [][]float64           // state of the server optimiser and the rule after this round
 	ruleAssessment rule.UpdateAssessment // updates that the rule excluded or clipped

@@ -44,9 +44,9 @@ func (w *Aggregator) RestoreTaskAndModel(r round.JournalRecord, otherTask bool,
 	return w.restoreModel(r, report)
 }
 
-// restoreTask returns the task of the journaled round. It reads the task file, or the journal if the task is small.
-// Otherwise it rebuilds the task from the configuration and the standardisation in a model file. The hash of the task
-// must match the journal.
+// restoreTask returns the task of the round in the journal. It reads the task file, or the journal if the task is
+// small. Otherwise it rebuilds the task from the configuration and the standardisation in a model file. The hash of the
+// task must match the journal.
 func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Event)) (t wire.Task, blob []byte,
 	err error) {
 	want := r.Plan.Task
@@ -143,7 +143,7 @@ func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Eve
 	switch {
 	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return r, damage
-	case damage == nil && data == nil: // both slots are damaged
+	case damage == nil && data == nil: // both slots of the model are damaged
 		return r, errors.Join(w.restoreModelSlot(r.Run, p.BaseModelVersion, archived), w.setBaseModel(archived))
 	case data != nil && damage != nil: // the previous process ended before archiving the model
 		w.unarchivedModel = kept

@@ -62,7 +62,7 @@ func TestOneBeginsAnew(t *testing.T) {
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
 	var log bytes.Buffer
 	w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	next()                                // the aggregate is 0.5
+	next()                                // after this round the aggregate is 0.5
 	w.cfg.Round.ServerOptimizer = fedavgm // momentum in the next round: 1
 	if next(); w.weight() != 1.5 || !strings.Contains(log.String(), "name=fedavgm") ||
 		strings.Contains(log.String(), "name=centered_clipping") {

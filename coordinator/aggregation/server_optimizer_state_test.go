@@ -101,7 +101,7 @@ func TestStateOfAnotherModel(t *testing.T) {
 		var log bytes.Buffer
 		w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		next()
-		next() // the weight is 1.25
+		next() // after this round the model's weight is 1.25
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}

@@ -222,7 +222,7 @@ func TestFiles(t *testing.T) {
 	if r, err := s.verify(); err != nil || r.FirstEntry == 1 || r.LastEntry != 20 || r.LastVerifiedEntry != 20 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// an empty file, as after a power cut
+	// Create an empty file, as a power cut may leave behind.
 	if err := os.WriteFile(filepath.Join(s.dir, Folder, nameOfFileFrom(21)), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

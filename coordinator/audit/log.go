@@ -167,7 +167,7 @@ func FileNames(disk store.Disk, state string) (names []string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	for _, e := range entries { // ReadDir sorts by name
+	for _, e := range entries { // ReadDir sorts the entries by name
 		if n, of := strings.CutSuffix(e.Name(), ".jsonl"); of && len(n) == 20 && strings.Trim(n, "0123456789") == "" {
 			names = append(names, e.Name())
 		}

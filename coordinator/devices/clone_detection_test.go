@@ -47,8 +47,8 @@ func TestTurns(t *testing.T) {
 		}
 		greet(1, 11, 5, 0)
 		greet(1, 11, 6, 0)
-		greet(2, 22, 1, 0) // a restart
-		greet(1, 11, 6, 0) // a repeated old message
+		greet(2, 22, 1, 0) // the agent has restarted
+		greet(1, 11, 6, 0) // the broker repeats an old message of the previous boot
 		greet(1, 11, 3, 0)
 		typ, body := presence(wire.PresenceLost, 11) // the last will of the previous boot
 		say("press", 1, 7, typ, body, 0)

@@ -34,7 +34,8 @@ func (e *OutdatedError) Error() string {
 // Limits for reading the announcement topic and for repeating announcements.
 const (
 	retainedQueryInterval = 2 * time.Second // interval between queries for the retained announcement
-	// number of queries without a reply after which the guard assumes that no announcement is retained
+	// maxRetainedQueries is the number of queries without a reply after which the guard assumes that no announcement is
+	// retained.
 	maxRetainedQueries = 5
 	// MaxHeldBytes is the maximum size of the messages that are held until the retained announcement has been read.
 	// Further messages are dropped; senders repeat the important ones.
@@ -57,7 +58,7 @@ const (
 // Config configures a CoordinatorGuard.
 type Config struct {
 	Conn              mqtt.Conn
-	AnnouncementTopic string            // topic of the announcements
+	AnnouncementTopic string            // MQTT topic of the announcements
 	Folder            *runs.StateFolder // state folder, which stores the epoch
 	Instance          uint64            // random number of this process, included in its announcements
 	// RaiseEpoch is true if this start must raise the epoch.
@@ -87,9 +88,11 @@ type CoordinatorGuard struct {
 	heldMessages               []mqtt.Message
 	heldMessageBytes           int // total payload size of heldMessages
 
-	// last own announcement that the broker may have; initially the position in the journal
+	// lastPublishedAnnouncement is the last announcement of this coordinator that the broker may have; initially the
+	// position in the journal.
 	lastPublishedAnnouncement announcementIdentity
-	// last own announcement that the broker returned; initially the position in the journal
+	// lastReturnedAnnouncement is the last announcement of this coordinator that the broker returned; initially the
+	// position in the journal.
 	lastReturnedAnnouncement announcementIdentity
 	presentAnnouncement      announcementIdentity // current announcement; zero before the first one
 	ownAnnouncementDigests   []wire.Digest        // digests of the newest announcements of this process
@@ -144,7 +147,7 @@ type GuardFinding struct {
 	// IsFirstMayWork is true with the first MayWork of this process. EpochRaised is true if the guard also raised the
 	// epoch in the state folder.
 	IsFirstMayWork, EpochRaised bool
-	// messages of agents that were held back and that the coordinator must handle now
+	// HeldMessages contains the messages of agents that were held back and that the coordinator must handle now.
 	HeldMessages []mqtt.Message
 	StopCause    error // reason for stopping the coordinator; restarting does not help
 }
@@ -163,7 +166,7 @@ func (g *CoordinatorGuard) queryRetainedAnnouncement(now time.Time) {
 	}
 	g.retainedQueries++
 	g.nextQueryAt = now.Add(retainedQueryInterval)
-	// if the connection is busy or down, the next query retries
+	// If the connection is busy or down, the next query is sent later.
 	_ = g.cfg.Conn.Publish(mqtt.Message{Topic: g.cfg.AnnouncementTopic, QoS: mqtt.AtMostOnce})
 }
 
@@ -389,7 +392,7 @@ func (g *CoordinatorGuard) endRetainedWait(retained *announcementIdentity) Guard
 	return f
 }
 
-// newOutdatedError returns the error for a coordinator that is behind another one.
+// newOutdatedError returns the error for a coordinator that is behind another coordinator.
 func (g *CoordinatorGuard) newOutdatedError(newest wire.AnnouncementPosition) error {
 	behind := &OutdatedError{NewestPosition: newest, OwnPosition: g.lastPublishedAnnouncement.position}
 	do := "stop the other coordinator; or, to continue with this folder, " +
@@ -418,7 +421,7 @@ func (g *CoordinatorGuard) removeRunOfLostState(retained wire.AnnouncementPositi
 // before the first announcement.
 func (g *CoordinatorGuard) raiseEpoch(retained *announcementIdentity) error {
 	before := g.cfg.Folder.Epoch
-	// an announcement with an older root document never takes precedence
+	// An announcement with an older root document never takes precedence.
 	if retained != nil && retained.position.Root == g.lastPublishedAnnouncement.position.Root {
 		before = max(before, retained.position.Epoch)
 	}

@@ -43,7 +43,7 @@ type Config struct {
 	EncodedRootDocument       []byte             // signed root document
 	CoordinatorKey            ed25519.PrivateKey // key of the coordinator, which the root document must name
 	CertificateAuthority      *CertificateAuthority
-	DeviceCertificateLifetime time.Duration             // validity of devices' certificates
+	DeviceCertificateLifetime time.Duration             // period for which devices' certificates are valid
 	SharedDeviceSettings      []wire.AgentSetting       // settings that all devices receive, in ascending order
 	MakeBrokerUserName        func(wire.AgentID) string // returns the broker user name of a device
 	List                      AgentList

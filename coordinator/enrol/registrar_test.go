@@ -263,7 +263,7 @@ func TestJoinRefused(t *testing.T) {
 	foreign := d.join(t, token, "press-01")
 	foreign.TokenSignature = wire.Signature(ed25519.Sign(token.SigningKey(), foreign.SignedText(bytes.Repeat([]byte{8},
 		32))))
-	stolen := d.join(t, token, "press-01") // another device's public key
+	stolen := d.join(t, token, "press-01") // request with the public key of another device
 	stolen.DeviceKey = wire.SigningPublicKeyOf(other.key)
 	stolen.TokenSignature = wire.Signature(ed25519.Sign(token.SigningKey(), stolen.SignedText(binding)))
 	leaf := d.join(t, token, "press-01")

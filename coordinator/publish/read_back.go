@@ -136,7 +136,7 @@ func (b *Publisher) tickReadBack(now time.Time) {
 func (b *Publisher) ReceiveBlobPart(now time.Time, m mqtt.Message, hash, part string) {
 	r := b.readBack
 	switch {
-	// the part is late, or belongs to an earlier check
+	// The part is late, or belongs to an earlier check.
 	case r == nil || r.Ref.Hash.TopicLevel() != hash || !r.subscribedTopics[m.Topic]:
 	case m.Retained:
 		b.stepReadBack(now, transfer.PartReceived{PartName: part, Payload: m.Payload, Retained: true})

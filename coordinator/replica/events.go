@@ -32,7 +32,7 @@ const (
 	storeCondition   = "state store"
 )
 
-// StandingBy reports that this replica is on standby because another one leads.
+// StandingBy reports that this replica is on standby because another replica leads.
 type StandingBy struct{ Leader string } // name of the leader; empty if unknown
 
 // Describe implements observe.Event.

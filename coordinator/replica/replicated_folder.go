@@ -59,7 +59,7 @@ func (f *ReplicatedFolder) fileNames() ([]string, error) {
 // appendFileNamesIn appends the names of the replicated files in a subfolder of Dir.
 func (f *ReplicatedFolder) appendFileNamesIn(all []string, dir string) ([]string, error) {
 	entries, err := f.Disk.ReadDir(f.localPath(dir))
-	if errors.Is(err, fs.ErrNotExist) && dir != "" { // removed concurrently
+	if errors.Is(err, fs.ErrNotExist) && dir != "" { // the folder was removed concurrently
 		return all, nil
 	}
 	if err != nil {

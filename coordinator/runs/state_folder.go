@@ -234,8 +234,8 @@ type RunOrigin struct {
 type StateError struct {
 	Path    string
 	Problem string
-	Remedy  string // commands to choose from
-	Err     error  // cause; may be nil
+	Remedy  string // commands from which the operator can choose
+	Err     error  // cause of the problem; may be nil
 }
 
 func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Remedy) }

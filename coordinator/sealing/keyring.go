@@ -40,7 +40,7 @@ type Keyring struct {
 	secrets         []secretWithKeys // current and previous secret, newest first
 	savedSecrets    savedSecrets
 	agentListDigest wire.Digest // digest of the list of agents
-	// true if an agent that may have the current group key was removed from the list of agents
+	// needsRenewal is true if an agent that may have the current group key was removed from the list of agents.
 	needsRenewal bool
 
 	// announcedGroupKeyID is the id of the group key of the announced blobs; 0 before the first announcement.

@@ -26,8 +26,8 @@ import (
 
 // Limits of a survey.
 const (
-	MaxTopics      = 10_000 // number of topics
-	MaxSeries      = 20_000 // number of series
+	MaxTopics      = 10_000 // maximum number of topics
+	MaxSeries      = 20_000 // maximum number of series
 	maxPayload     = 64 << 10
 	maxNameBytes   = 256 // maximum length in bytes of a topic, a column, and each name and unit that a device announces
 	sparklineCount = 32  // number of values that a series stores

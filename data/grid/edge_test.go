@@ -51,13 +51,14 @@ func TestTextOfANumber(t *testing.T) {
 // TestWhatIsNotUsedIsCounted checks that each rejected reading is counted under the reason for its rejection.
 func TestWhatIsNotUsedIsCounted(t *testing.T) {
 	came := []grid.Reading{
-		temp(10*hour, 1), temp(10*hour, 2), temp(11*hour, 3), temp(9*hour, 4), // twice, late
+		// the second and the fourth reading are a duplicate and a late reading
+		temp(10*hour, 1), temp(10*hour, 2), temp(11*hour, 3), temp(9*hour, 4),
 		temp(11*hour, math.NaN()), temp(11*hour, math.Inf(1)), temp(11*hour, 61),
 		{Input: "temp", Time: 11 * hour, Text: "warm", Value: math.NaN()}, temp(-1, 5), temp(math.MaxInt64, 5),
 		{Input: "sun", Time: 11 * hour},
 		{Input: "wd", Time: 11 * hour, Text: "S"}, {Input: "wd", Time: 11 * hour, Text: "N"},
 		{Input: "wd", Time: 12 * hour},
-		// the readings have no temperature at 12:00, and no reading of any input at 13:00
+		// The readings have no temperature at 12:00, and no reading of any input at 13:00.
 		temp(14*hour, 1), temp(15*hour, 1), temp(16*hour, 1),
 	}
 	rows, g := run(t, hourly(nil), came)
@@ -96,8 +97,8 @@ func TestCountsSayWhere(t *testing.T) {
 			Time:  11 * hour,
 			Value: 99}) ||
 		n.LastRejectedByReason[grid.ReasonDuplicate] != n.LastRejected ||
-		// a row was dropped for the gap at 12:00; the other missing rows require 11:00 or 14:00, when the device was
-		// off
+		// A row was dropped for the gap at 12:00. The other missing rows require 11:00 or 14:00, when the device was
+		// off.
 		len(n.LastRejectedByReason) != 2 {
 		t.Errorf("%+v, %d rows dropped; want line 4", n, dropped)
 	}
@@ -132,7 +133,7 @@ func TestStuck(t *testing.T) {
 // is accepted.
 func TestJump(t *testing.T) {
 	for name, tt := range map[string]struct {
-		hours []int64 // nil means consecutive hours
+		hours []int64 // hours of the readings; nil means consecutive hours
 		came  []float64
 		used  []float32
 	}{
@@ -246,7 +247,7 @@ func TestLabels(t *testing.T) {
 		{func() { label(101) }, nil}, // this second label for 101 is late
 		{func() { label(103) }, nil}, // the point of this label is still open
 		{func() { g.AddReading(temp(103*hour, 1)); g.AddReading(temp(105*hour, 1)) }, nil},
-		// the row at 102 no longer waits for its label and is dropped
+		// The row at 102 no longer waits for its label and is dropped.
 		{func() { g.AddReading(temp(105*hour+1, 1)) }, []int64{103}},
 		{func() { label(102) }, nil},
 	} {
@@ -269,7 +270,7 @@ func TestLabels(t *testing.T) {
 func TestCalendarOnChangesOfTheClock(t *testing.T) {
 	for _, x := range []struct {
 		zone, at string
-		hours    float64 // hours since Monday
+		hours    float64 // expected number of hours since Monday
 	}{
 		{"Europe/Berlin", "2016-03-27T00:00:00Z", 6*24 + 1}, {"Europe/Berlin", "2016-03-27T01:00:00Z", 6*24 + 3},
 		{"Europe/Berlin", "2016-10-30T00:00:00Z", 6*24 + 2}, {"Europe/Berlin", "2016-10-30T01:00:00Z", 6*24 + 2},
@@ -370,7 +371,7 @@ func TestOfflineDevice(t *testing.T) {
 		for h := range int64(10) {
 			readings = append(readings, grid.Reading{Input: "y", Time: (10 + h) * hour, Value: float64(h)})
 		}
-		// at 13:00 the device is offline, from 15:00 on it is online; the readings do not arrive in order
+		// The device is offline at 13:00 and online from 15:00 on. The readings do not arrive in order.
 		readings = slices.Insert(readings, 0, temp(10*hour, 1))
 		readings = slices.Insert(readings, 3, missing(12*hour+minute, text))
 		readings = slices.Insert(readings, 4, temp(12*hour, 1), missing(12*hour+minute, text), temp(15*hour, 2))

@@ -71,7 +71,8 @@ func TestUnits(t *testing.T) {
 			DeviceInputs:     map[string]grid.DeviceInput{"t": {Unit: tt.deviceUnit}},
 		}
 		got, g := run(t, c, []grid.Reading{
-			{Input: "t", Time: 30 * minute, Value: 1, Unit: tt.inputUnit}, // the unit changes
+			// from this reading on, the unit is different
+			{Input: "t", Time: 30 * minute, Value: 1, Unit: tt.inputUnit},
 			{Input: "t", Time: 90 * minute, Value: tt.value, Unit: tt.readingUnit},
 			{Input: "other", Time: 150 * minute},
 		})

@@ -8,7 +8,7 @@ import (
 // Reading is the value of an input at one time.
 type Reading struct {
 	Input string
-	Time  int64 // nanoseconds since 1970, UTC
+	Time  int64 // time in nanoseconds since 1970, UTC
 	// Source distinguishes several sensors of the same input, such as topics that match a wildcard. Two readings with
 	// the same input, time and source are duplicates.
 	Source uint64
@@ -53,8 +53,8 @@ type UnusedReason string
 
 // Reasons for rejecting a reading or dropping a row.
 const (
-	ReasonMissing      UnusedReason = "missing"       // empty or in MissingValues
-	ReasonNotANumber   UnusedReason = "not_a_number"  // not a number
+	ReasonMissing      UnusedReason = "missing"       // the value is empty or in MissingValues
+	ReasonNotANumber   UnusedReason = "not_a_number"  // the value is not a number
 	ReasonNotFinite    UnusedReason = "not_finite"    // infinite or too large for a float32
 	ReasonOutOfRange   UnusedReason = "out_of_range"  // outside the valid range of the input
 	ReasonWrongUnit    UnusedReason = "wrong_unit"    // in a unit that cannot be converted to the unit of the input

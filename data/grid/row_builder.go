@@ -36,7 +36,7 @@ type DeviceInput struct {
 
 // FillRule defines the replacement of missing values.
 type FillRule struct {
-	Policy          FillPolicy    // empty means FillSkip
+	Policy          FillPolicy    // how missing values are replaced; empty means FillSkip
 	MaxLastValueAge time.Duration // maximum age of the previous value, for FillLast
 }
 

@@ -28,7 +28,7 @@ func TestSources(t *testing.T) {
 		}
 		rows, g := run(t, c, came)
 		counts, _, _ := g.ReadingCounts()
-		// the readings of the last hour are still queued
+		// The readings of the last hour are still queued.
 		if n := counts[0]; n.Used != 12 || n.Unused[grid.ReasonDuplicate] != 12 {
 			t.Errorf("%v", n)
 		}

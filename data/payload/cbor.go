@@ -25,7 +25,7 @@ var cborMode = func() cbor.DecMode {
 		MapKeyByteString: cbor.MapKeyByteStringAllowed, TimeTagToAny: cbor.TimeTagToRFC3339Nano,
 		UnrecognizedTagToAny: cbor.UnrecognizedTagContentToAny}.DecMode()
 	if err != nil {
-		panic(err) // only for invalid constants
+		panic(err) // only occurs for invalid constants
 	}
 	return mode
 }()

@@ -284,7 +284,8 @@ func TestReadings(t *testing.T) {
 	for _, tt := range []struct{ format, topic, payload, column, want string }{
 		{FormatPlain, "a", `"NNE"`, "", "=NNE"},
 		{FormatPlain, "a", "\x00", "", "="},
-		{FormatJSON, "a", "\xa1\x61v\xfb\x40\x35\x80\x00\x00\x00\x00\x00", "v", "=21.5"}, // CBOR
+		// a CBOR payload under the format JSON
+		{FormatJSON, "a", "\xa1\x61v\xfb\x40\x35\x80\x00\x00\x00\x00\x00", "v", "=21.5"},
 		{FormatJSON, "a", `{"time":"","v":1}`, "v", "=1"},
 		{FormatJSON, "a", `[{"v":1},{"v":2},{"w":3}]`, "*.v", "=1 =2"},
 		{FormatCBOR, "a", "\x18\x2a", "", "=42"},

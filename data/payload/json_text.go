@@ -57,7 +57,7 @@ func parseStrictJSON(text []byte) (v any, offset int, err error) {
 
 // quoteTextAround returns the text around an offset, quoted for a message. Omitted text is replaced by an ellipsis.
 func quoteTextAround(text []byte, offset int) string {
-	const before, after = 24, 16 // in runes
+	const before, after = 24, 16 // lengths in runes
 	offset = min(max(offset, 0), len(text))
 	from, to := offset, offset
 	for n := 0; n < before && from > 0; n++ {

@@ -201,7 +201,7 @@ func DeviceFilter(name, topicFilter string) string {
 
 // Column selects readings from the content of a payload.
 type Column struct {
-	Path       Path   // for a tree
+	Path       Path   // path of the value, for a tree
 	name       string // for a list; empty means any name
 	conditions []condition
 }

@@ -143,7 +143,7 @@ func (b *senMLBase) readRecord(record map[string]any) (r Reading, found bool, er
 	}
 	switch seconds := addSenMLNumbers(b.time, at).value; {
 	case seconds >= senMLAbsoluteTime && seconds < math.MaxInt64/1e9:
-		// float64 has a resolution of less than a microsecond for these times
+		// A float64 has a resolution of less than a microsecond for these times.
 		r.Time, r.HasTime = int64(math.Round(seconds*1e6))*1e3, true
 	case seconds >= senMLAbsoluteTime:
 		return Reading{}, false, fmt.Errorf("the time %v is later than the year 2262", seconds)

@@ -40,7 +40,7 @@ const (
 // sparkplugDecoder decodes Sparkplug B. It keeps the state of each edge node.
 type sparkplugDecoder struct {
 	requestsBirths bool
-	nodes          map[string]*sparkplugNode // by GROUP/NODE
+	nodes          map[string]*sparkplugNode // state of each edge node, by GROUP/NODE
 }
 
 // sparkplugNode is the state of an edge node.
@@ -50,7 +50,7 @@ type sparkplugNode struct {
 	hasSeq        bool
 	birthSession  string // session number (bdSeq) of the birth message
 	metricByAlias map[uint64]sparkplugMetricDefinition
-	devices       map[string]bool // known devices
+	devices       map[string]bool // devices of the node that are known
 	problem       string          // reason why a birth message is missing
 	requestedAt   time.Time       // time of the last birth request
 }

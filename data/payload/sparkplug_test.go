@@ -69,16 +69,16 @@ func TestSparkplugSession(t *testing.T) {
 	}
 	const none = 256 // a death message of a node has no message number
 	session := []sparkplugStep{
-		// without a birth, a name is known and an alias is not
+		// Without a birth message, metric names are known but aliases are not.
 		{topic: nd, payload: msg(4, aliased("x", 1, 7), unnamed(2, 8)), want: "x=7@12:00:00",
 			problem: "alias 2 is unknown",
 			command: true},
-		// no new request, because the births were requested a second ago
+		// There is no new request, because the births were requested a second ago.
 		{topic: nd, payload: msg(5, unnamed(2, 8)), problem: "alias 2 is unknown"},
 		{topic: nb, payload: msg(0, bdSeq(3), aliased("Node Control/Rebirth", 9, 0), aliased("x", 1, 7)),
 			want: "x=7@12:00:00"},
 		{topic: db, payload: msg(1, inBar(aliased("y", 2, 0xffffffff))), want: "y=-1bar@12:00:00"},
-		// decoded with the type and unit in the birth message
+		// The value is decoded with the type and the unit in the birth message.
 		{topic: dd, payload: msg(2, unnamed(2, 0xfffffffe)), want: "y=-2bar@12:00:00"},
 		{topic: nd, payload: msg(3, sparkplug.Metric{Alias: 1, HasAlias: true, IsNull: true}), want: "x=null@12:00:00"},
 		{topic: nd, payload: msg(3, unnamed(1, 8)), want: "x=8@12:00:00"}, // this message is delivered twice
@@ -92,7 +92,7 @@ func TestSparkplugSession(t *testing.T) {
 		{topic: ndeath, payload: msg(none, bdSeq(4)), want: "spBv1.0/g/DATA/n offline spBv1.0/g/DATA/n/d offline"},
 		{topic: dd, payload: msg(3, aliased("y", 6, 1)), want: "y=1@12:00:00",
 			problem: "no birth message has been received"},
-		// the death message has removed the definition
+		// The death message has removed the definition of this alias.
 		{topic: dd, payload: msg(4, unnamed(6, 1)), problem: "metric alias 6 is unknown"},
 	}
 	runSparkplugSession(t, NewDecoder(FormatSparkplug, Options{RequestsBirths: true}), session)

@@ -8,7 +8,7 @@ import (
 
 // Value is a value of a content, with the text of the column that selects it.
 type Value struct {
-	Column  string // text for [ParseColumn]
+	Column  string // text that selects the value, for [ParseColumn]
 	Path    Path   // path of the value in a tree; nil for a list
 	Reading Reading
 }

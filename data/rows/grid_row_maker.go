@@ -357,7 +357,7 @@ func (r *gridRowMaker) QualityReport() data.QualityReport {
 		e.LastUnusedProblem = cmp.Or(c.LastUnusedProblem, e.LastUnusedProblem)
 		e.Used, e.NewestTime, e.LastUnusedWhere = c.Used, cmp.Or(c.NewestTime, e.NewestTime), cmp.Or(c.LastUnusedWhere,
 			e.LastUnusedWhere)
-		// the grid checks only the values that the feed has accepted
+		// The row builder checks only the values that the feed has accepted.
 		e.RecentWrongShare = 1 - (1-e.RecentWrongShare)*(1-c.RecentWrongShare)
 		e.NewestValue = c.NewestValue
 		if !e.UnusedRun.IsUnusual() {

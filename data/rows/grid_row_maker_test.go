@@ -101,7 +101,7 @@ func TestGridRowsReport(t *testing.T) {
 	}
 	f.hours(0, 10, 0)
 	f.all[5].Value = 60
-	f.hours(9, 10, 0) // duplicate
+	f.hours(9, 10, 0) // duplicates of earlier readings
 	f.hours(10, 12, 0)
 	v, err := r.Snapshot()
 	if err != nil {

@@ -127,7 +127,7 @@ func (r *RawRows) Err() error {
 // preparedRowFile reads rows from a file and prepares them for a task.
 type preparedRowFile struct {
 	file     *RowFile
-	preparer data.RowPreparer // nil means no preparation
+	preparer data.RowPreparer // prepares the rows for a task; nil means no preparation
 }
 
 // ReadRows implements learner.StoredTable.

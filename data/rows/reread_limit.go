@@ -10,7 +10,7 @@ func NeedsReread(order *TimeOrderCheck, labels *TargetFilter) bool {
 // sensor whose clock is always ahead could cause a reread for each line.
 type RereadLimit struct {
 	rowsAtLastReread int // number of rows at the last reread
-	RereadCount      int // number of rereads
+	RereadCount      int // number of rereads so far
 }
 
 // AllowReread reports whether a source with this number of rows may be read again, and counts the reread if so. After

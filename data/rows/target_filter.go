@@ -10,7 +10,7 @@ type TargetFilter struct {
 	learner.LabelSet
 	zeros, minusOnes      int
 	acceptsMinusOne       bool // whether the second class is −1 and 0 is rejected; otherwise the reverse
-	hasDecidedSecondClass bool // whether acceptsMinusOne is set
+	hasDecidedSecondClass bool // true once acceptsMinusOne is set
 }
 
 // Accept reports whether a target is a valid label, and counts targets of 0 and −1.

@@ -39,7 +39,7 @@ type TimeOrderCheck struct {
 	Outliers      map[uint64]bool // numbers of the outlier lines
 	FoundOutliers bool            // whether outliers were added since NewTimeOrderCheck
 
-	lines      int // number of classified lines
+	lines      int // number of lines classified so far
 	lastNumber uint64
 	lastClass  timeOrderClass // class of the line lastNumber
 }
@@ -47,7 +47,7 @@ type TimeOrderCheck struct {
 // chainEntry is one line in a chain of ascending timestamps.
 type chainEntry struct {
 	newestTime int64  // newest timestamp of the chain up to this line
-	lineNumber uint64 // number of the line
+	lineNumber uint64 // sequence number of the line
 }
 
 // timeOrderClass is the result of TimeOrderCheck.ClassifyTime.

@@ -23,7 +23,7 @@ type fileCase struct {
 	config data.Config
 	want   data.RowQuery
 	rows   int
-	// expected faults of the survey: column, reason, count, and line of the first fault
+	// faults contains the expected faults of the survey: column, reason, count, and line of the first fault.
 	faults string
 	// change of the configuration that the survey must suggest; it is applied before the rows are made
 	change survey.SuggestedConfigChange

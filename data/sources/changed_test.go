@@ -131,7 +131,7 @@ func TestAddedField(t *testing.T) {
 	above := []string{"1,20.5,50,ok", "2,20.7,51,ok", "3,20.4,,ok", "4,20.8,52,warm", "5,20.6,51,ok"}
 	for lines, want := range map[string]int{
 		"6,20.5,51,ok,1013\n7,20.6,50,ok,1014": -1,
-		"6,24.9,58,ok,1013\n7,24.8,58,ok,1014": -1, // after a gap
+		"6,24.9,58,ok,1013\n7,24.8,58,ok,1014": -1, // the lines follow a gap
 		"6,20.5,51,ok,new\n7,20.6,50,ok,new":   -1,
 		"6,1013,20.5,51,ok\n7,1014,20.6,50,ok": 1,
 		"6,20.5,1013,51,ok\n7,20.6,1014,50,ok": 2,

@@ -24,7 +24,7 @@ type collectorSource struct {
 	rules           rows.ValueRules // rules without the clock, which OpenRows adds
 	rowStorage      rows.StorageSettings
 	sharedRowsByKey rows.SharedRowsCache
-	recorder        *readingRecorder // nil before Start
+	recorder        *readingRecorder // recorder of the readings; nil before Start
 	stopCollecting  func() error
 }
 

@@ -126,8 +126,8 @@ func findWantedColumns(file string, header, names []string, filter RowFilter, al
 
 // missingColumn is a column that a header does not name exactly once.
 type missingColumn struct {
-	taskColumn   string // name in the task
-	fileColumn   string // name in the file
+	taskColumn   string // name of the column in the task
+	fileColumn   string // name of the column in the file
 	isTaskColumn bool   // whether the column is required, rather than the time column or a column of data.where
 	isNamedTwice bool   // whether the header names it more than once
 }
@@ -269,7 +269,7 @@ func (b *rowBatch[T]) appendRowCells(t *columnMapping, record []string, line int
 		}
 		c.countRejectedCell(rejectedCell{t.fileName, line, cell.text, why})
 		filled := false
-		if i != t.targetNameIndex { // targets are never replaced
+		if i != t.targetNameIndex { // missing targets are never replaced
 			v, filled = c.fillValue(t.filter.missingFill, at)
 		}
 		if !filled && bad == nil {

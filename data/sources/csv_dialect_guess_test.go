@@ -149,7 +149,7 @@ func TestThousands(t *testing.T) {
 	for _, tt := range []struct {
 		name, cells string // name of the case, and cells of column a
 		config      data.Config
-		// expected change of the configuration; Reason contains only a part of the expected reason
+		// change is the expected change of the configuration. Its Reason contains only a part of the expected reason.
 		change survey.SuggestedConfigChange
 		fault  data.UnusedReason // expected reason of the fault of the column
 		mend   string

@@ -125,7 +125,7 @@ func FuzzDialects(f *testing.F) {
 		grown := open()
 		if cut > 0 && cut < len(text) {
 			h.put(t, text[:cut])
-			_, _ = grown.Snapshot() // may fail
+			_, _ = grown.Snapshot() // the snapshot may fail
 		}
 		h.put(t, text)
 		got, errGrown := grown.Snapshot()

@@ -272,7 +272,7 @@ func TestGrowthReadsOnlyWhatIsNew(t *testing.T) {
 		t.Fatalf("%d rows", v.Rows.Len())
 	}
 	text := []byte(h.content())
-	text[10000] = '?' // far from both ends
+	text[10000] = '?' // a byte far from both ends of the file
 	h.put(t, string(text)+"2,2\n")
 	if got, _ := xs(t, r); len(got) != 5001 {
 		t.Errorf("%d rows", len(got))

@@ -140,7 +140,7 @@ func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *csvReadCount
 	y.columnCounts[len(t.columnIndexes)].countUsedCell()
 	source := t.readingSourceHash(record)
 	number := place.sequenceNumber(line)
-	// deliver the time even if the line has no value
+	// Deliver the time of the line even if the line has no value.
 	if take(data.Reading{Time: at, SequenceNumber: uint64(number)}) {
 		y.newestRowTime = max(y.newestRowTime, at)
 	}

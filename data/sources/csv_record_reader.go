@@ -64,7 +64,7 @@ type textLine struct {
 // csvLineError describes a line that cannot be parsed. The caller may continue to read.
 type csvLineError struct {
 	lineNumber int
-	problem    string // description for users
+	problem    string // description of the problem for users
 }
 
 func (e *csvLineError) Error() string { return fmt.Sprintf("line %d: %s", e.lineNumber, e.problem) }

@@ -102,7 +102,7 @@ func TestUnitsBelowTheNames(t *testing.T) {
 	for text, bad := range map[string]int{
 		"t,x,y\nTS,°C,\n,Avg,Avg\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n": 0,
 		"t,x,y\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\nTS,°C,%\n":          1,
-		// the first line has a time but lacks a value
+		// The first line has a time but lacks a value.
 		"t,x,y\n60,NA,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n": 1,
 	} {
 		_, r := csvAt(t, "d.csv", text, data.Config{TimeColumn: "t"})

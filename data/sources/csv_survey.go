@@ -20,7 +20,7 @@ type csvSurvey struct {
 	survey.SourceSurvey
 	file             *csvFile
 	dialect          csvDialect
-	query            *data.RowQuery // nil means all columns
+	query            *data.RowQuery // query of a task; nil means all columns
 	linesAreReadings bool           // whether lines are readings and not rows
 
 	currentFilePath  string         // path of the current file
@@ -30,7 +30,7 @@ type csvSurvey struct {
 	usableFileCount  int            // number of files with a usable header
 	// noAddedColumnsByPath contains the paths of files in which lines with more fields have no added column.
 	noAddedColumnsByPath         map[string]bool
-	foundFileWithoutAddedColumns bool  // whether noAddedColumnsByPath was extended
+	foundFileWithoutAddedColumns bool  // true once noAddedColumnsByPath was extended
 	newestTimeInFile             int64 // newest time in the current file
 	header                       []string
 	columns                      []*survey.ColumnSurvey

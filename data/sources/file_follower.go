@@ -26,7 +26,8 @@ type fileFollower struct {
 	parseFirstRowTime func(text io.Reader) (at int64, found bool)
 	lastStamps        []fileStamp // stamps of the files at the last call of updateStamps, sorted by name
 	progress          readProgress
-	// paths of files in which lines with more fields than the header have no added column
+	// noAddedColumnsByPath contains the paths of files in which lines with more fields than the header have no added
+	// column.
 	noAddedColumnsByPath map[string]bool
 }
 

@@ -172,7 +172,7 @@ func FuzzCSVFeed(f *testing.F) {
 		grown := open()
 		if at := strings.LastIndexByte(text[:min(int(cut), len(text))], '\n') + 1; at > 0 {
 			h.put(t, text[:at])
-			_, _ = grown.Snapshot() // may fail
+			_, _ = grown.Snapshot() // the snapshot may fail
 		}
 		h.put(t, text)
 		got, errGrown := grown.Snapshot()

@@ -94,7 +94,7 @@ type lineSource struct {
 	command              []string
 	linesAreCSV          bool
 	minRestartDelay      time.Duration
-	header               []string  // column names of CSV
+	header               []string  // column names in the header line of CSV
 	widenedFieldCount    int       // number of fields after a column was added; 0 means none
 	forbidsAddedColumns  bool      // whether lines must not have more fields than the header
 	hasTrailingDelimiter bool      // whether a line ended with a delimiter; see csvRecordLayout.hasTrailingDelimiter

@@ -102,7 +102,7 @@ func TestCommand(t *testing.T) {
 		echo '{"temp": 20.5, "wind": "N"}'; echo '{"temp"'; echo; printf '{"temp": 21}'
 		echo >>"$0"; [ $(wc -l <"$0") = 1 ] || exec sleep 1000; exit 3`, count},
 		ColumnByInput: map[string]string{"temp": "temp", "wind": "wind"}})
-	// the last line has no line break, and the last line of the second run may still arrive
+	// The last line has no line break, and the last line of the second run may still arrive.
 	texts, columns := await(t, s, 10)
 	if want := []string{"temp 20.5", "wind NaNN", "temp 20.5", "wind NaNN"}; !slices.Equal(texts, want) {
 		t.Errorf("%q, want %q", texts, want)

@@ -139,7 +139,7 @@ func TestDeviceClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, data.Config{}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
-		// the wrong times must not cause the removal of readings from the ring either
+		// The wrong times must not cause the removal of readings from the ring either.
 		l.env.RingLimits.MaxAge = time.Hour
 		l.restart()
 		send := func(minutes int) {

@@ -122,7 +122,7 @@ func TestSparkplugNode(t *testing.T) {
 					string(sparkplugMessage(seq, time.Now(), name, alias, value)))
 				pass(time.Second)
 			}
-			send("DDATA", "/pump", 7, "", 1, 1) // before the birth
+			send("DDATA", "/pump", 7, "", 1, 1) // sent before the birth message
 			problem := `unused: Sparkplug node "my plant/edge": metric alias 1 is unknown`
 			wantTroubles(t, h.source, []string{"v", "n"}, problem)
 			requests := 0
@@ -219,7 +219,7 @@ func TestTopicLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		retained := []mqtt.Message{
 			{Topic: "zigbee2mqtt/Living Room/availability", Payload: []byte(`{"state":"offline"}`)},
-			// rejected, because the age of a retained message without a time is unknown
+			// This message is rejected, because the age of a retained message without a time is unknown.
 			{Topic: "zigbee2mqtt/Living Room", Payload: []byte(`{"temperature":20}`)},
 			{Topic: "site/e/x/f", Payload: []byte(`{"v":3}`)}, // rejected for the same reason
 			{Topic: "site/a/x/b", Payload: fmt.Appendf(nil, `{"v":2,"t":%d}`, time.Now().Unix())},

@@ -126,7 +126,7 @@ func TestOversizedWithMosquitto(t *testing.T) {
 			if _, dropped := counts(); dropped != 2+2*readings/6 || dials.Load() != 1 {
 				t.Errorf("%d values dropped, %d connections", dropped, dials.Load())
 			}
-			size := 140_017 // payload, topic and framing
+			size := 140_017 // length of payload, topic and framing in bytes
 			if qos == mqtt.AtLeastOnce {
 				size += 2
 			}

@@ -246,7 +246,7 @@ func (p *payloadParser) addValue(input string, of payload.Reading, from payloadM
 		}
 	}
 	says := ""
-	// a clock that shows a time before the year 2000 was never set
+	// A clock that shows a time before the year 2000 was never set.
 	clockSet := from.receivedAt.UnixNano() >= rows.MinReadingTime
 	switch {
 	case why == grid.ReasonMissing:

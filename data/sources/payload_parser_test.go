@@ -21,7 +21,7 @@ var arrival = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // taken contains the readings and the rejections that result from a payload.
 type taken struct {
 	readings []data.Reading
-	unused   map[string]data.UnusedReason // reason by input
+	unused   map[string]data.UnusedReason // reason for rejecting a value, by input
 }
 
 func take(t testing.TB, columns map[string]string, at payloadTimeField, text string, arrived time.Time) (got taken) {

@@ -183,7 +183,7 @@ func TestLastLine(t *testing.T) {
 		"again", 1, 2, 3, 4, 6)
 	age = minUnchangedAge
 	h.put(t, h.content()+"7")
-	// the line has too few fields, so it is incomplete and the rows do not change
+	// The line has too few fields, so it is incomplete and the rows do not change.
 	expect(true, "was extended", 1, 2, 3, 4, 6)
 	h.put(t, h.content()+",7\r")
 	expect(true, "", 1, 2, 3, 4, 6, 7)

@@ -50,7 +50,7 @@ func newReadingRecorder(e data.CollectorEnv, stats *sourceStats) *readingRecorde
 	r := &readingRecorder{env: e, stats: stats, pendingSignal: make(chan struct{}, 1), flushSignal: make(chan struct{},
 		1),
 		closeSignal: make(chan struct{}), writeLoopEnded: make(chan struct{})}
-	// make the write loop write the counts file
+	// Make the write loop write the counts file after a value was rejected.
 	stats.onUnusedValue = func() { signalWithoutBlocking(r.pendingSignal) }
 	flushed := r.flushPending() // opens the ring on this goroutine
 	go r.runWriteLoop(!flushed)
@@ -224,7 +224,7 @@ type ringReadingFeed struct {
 func (f *ringReadingFeed) QualityReport() data.QualityReport {
 	all := data.QualityReport{Troubles: f.stats.currentTroubles(f.wantedInputs)}
 	for _, c := range f.stats.columnReports() {
-		// the entry with the empty name counts payloads that cannot be parsed
+		// The entry with the empty name counts payloads that cannot be parsed.
 		if c.Name == "" || slices.Contains(f.wantedInputs, c.Name) {
 			all.Columns = append(all.Columns, c)
 		}

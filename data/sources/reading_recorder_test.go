@@ -146,7 +146,7 @@ func TestRecorder(t *testing.T) {
 		for _, reading := range mixed[3:] {
 			r.recordReading(reading)
 		}
-		if err := r.close(); err != nil { // writes the pending readings
+		if err := r.close(); err != nil { // close writes the pending readings
 			t.Fatal(err)
 		}
 		r = record(t, e)

@@ -56,7 +56,7 @@ func TestFilesOfDays(t *testing.T) {
 				}
 				v, err := r.Snapshot()
 				want := sequence(hours)
-				// the row of the first reading lacks the previous hour, and the last two rows have no target yet
+				// The row of the first reading lacks the previous hour, and the last two rows have no target yet.
 				if what == "readings" {
 					want = want[1 : hours-2]
 				}

@@ -18,7 +18,7 @@ func TestSchemaChanges(t *testing.T) {
 	const senML = `[{"n":"t","u":"%s","v":%v}]`
 	for _, tt := range []struct {
 		name, column, format, good, bad string // payloads with a placeholder for the value
-		want                            string // part of the problem
+		want                            string // expected part of the reported problem
 	}{
 		{"field renamed", "site/a temp", "", `{"temp":%v}`, `{"temperature":%v}`,
 			`the last 4 values are not used: 99 used, 4 missing; most recently: site/a: the value is absent`},

@@ -45,7 +45,8 @@ type sourceStats struct {
 type inputStats struct {
 	data.ColumnReport
 	inputOrigin string // origin of the readings for messages, such as a topic
-	// time of the last reading that is not missing, whether used or not; zero if there was none
+	// lastReadingAt is the time of the last reading that is not missing, whether used or not; zero before the first
+	// such reading.
 	lastReadingAt    time.Time
 	recentWrongShare grid.RecentWrongShare
 	offlineSince     time.Time // time at which the device of the input went offline; zero if it is online

@@ -74,7 +74,7 @@ func TestSurveyRing(t *testing.T) {
 			data.Reading{Input: "wd", Time: at, Text: []string{"N", "S"}[i%2]}, data.Reading{Input: "door", Time: at,
 				Value: 1})
 	}
-	all = append(all, data.Reading{Input: "temp", Time: rows.MinReadingTime, Value: 1}, // late
+	all = append(all, data.Reading{Input: "temp", Time: rows.MinReadingTime, Value: 1}, // this reading is late
 		data.Reading{Input: "temp", Time: rows.MinReadingTime + 48*int64(time.Hour), Text: "warm"},
 		data.Reading{Input: "wd", Time: rows.MinReadingTime + 48*int64(time.Hour), Text: "n"})
 	if err := ring.Append(*encodeReadingBatch(all, ring)); err != nil {
@@ -121,7 +121,7 @@ type deadFile struct {
 }
 
 func (f deadFile) ReadAt(p []byte, at int64) (int, error) {
-	if f.of.dead && at > 100 { // in the first batch
+	if f.of.dead && at > 100 { // the offset is in the first batch
 		return 0, &fs.PathError{Op: "read", Path: f.Name(), Err: syscall.EIO}
 	}
 	return f.File.ReadAt(p, at)
@@ -137,7 +137,7 @@ func TestStoredDamage(t *testing.T) {
 	}
 	defer ring.Close()
 	if err := ring.Append(store.RingBatch{EntryCount: 1, NewestEntryTime: rows.MinReadingTime,
-		Body: []byte{7}}); err != nil { // no readings
+		Body: []byte{7}}); err != nil { // the body contains no readings
 		t.Fatal(err)
 	}
 	for from := range int64(2) {
@@ -210,7 +210,7 @@ func TestSurveyAgrees(t *testing.T) {
 		c := &data.Config{CSVPath: path, TimeColumn: "t", MaxUnusableShare: 0.99}
 		s := storedAt(t, c, "").Survey(&w)
 		rows := storedAt(t, c, "").OpenRows(w)
-		_, _ = rows.Snapshot() // may contain no rows
+		_, _ = rows.Snapshot() // the source may contain no rows
 		for _, r := range rows.(data.QualityReporter).QualityReport().Columns {
 			i := slices.IndexFunc(s.Columns, func(c survey.ColumnSummary) bool { return c.Name == r.Name })
 			bad := uint64(faultsOf(s, "t", grid.ReasonBadTime).Count)
@@ -220,7 +220,7 @@ func TestSurveyAgrees(t *testing.T) {
 			switch {
 			case r.Name == "t" && r.Unused[grid.ReasonBadTime] != bad,
 				i >= 0 && w.Recipe == nil && s.Columns[i].Used != r.Used,
-				// some readings are still queued
+				// Some readings are still queued.
 				i >= 0 && w.Recipe != nil && s.Columns[i].Used < r.Used+r.Unused[grid.ReasonDuplicate]:
 				t.Fatalf("round %d: survey %+v\n%+v\nreport %+v\n%s", round, s, s.Columns, r, &b)
 			}

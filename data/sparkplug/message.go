@@ -21,7 +21,7 @@ const Namespace = "spBv1.0"
 // Names of metrics with a meaning in the protocol.
 const (
 	RebirthMetric = "Node Control/Rebirth" // with this metric, a host requests the births of a node
-	// session number that connects the death message of a node with its birth message
+	// BirthSessionMetric contains the session number that connects the death message of a node with its birth message.
 	BirthSessionMetric = "bdSeq"
 )
 
@@ -42,7 +42,7 @@ type Metric struct {
 	Alias      uint64
 	HasAlias   bool
 	Timestamp  uint64 // in milliseconds since 1970; 0 means none
-	DataType   uint64 // 0 means none
+	DataType   uint64 // data type of the value; 0 means none
 	IsNull     bool   // whether the value is unknown
 	Unit       string // the property engUnit; empty means none
 	ValueField Field  // field that contains the value; 0 means none

@@ -119,7 +119,7 @@ func (t *textCounts) AddText(text string) {
 	i := slices.Index(t.distinctTexts, text)
 	if i < 0 && len(t.distinctTexts) < MaxDistinctTexts {
 		i = len(t.distinctTexts)
-		// copy, because the cell refers to its whole record
+		// Copy the text, because the cell refers to the memory of its whole record.
 		t.distinctTexts, t.counts = append(t.distinctTexts, strings.Clone(text)), append(t.counts, 0)
 	}
 	if i >= 0 {

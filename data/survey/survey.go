@@ -213,7 +213,7 @@ func DescribeRows(s data.Source, w data.RowQuery) (m RowsDescription, err error)
 
 // measuringPreparer computes the statistics of the rows before it prepares them.
 type measuringPreparer struct {
-	data.RowPreparer // may be nil
+	data.RowPreparer // preparer of the task; may be nil
 	columns          []runningStats
 }
 

@@ -50,7 +50,7 @@ func Between(from, to string) (Conversion, error) {
 type unit struct {
 	quantity       string
 	factor, offset float64
-	names          string // spellings, separated by spaces
+	names          string // spellings of the unit, separated by spaces
 }
 
 // table contains all units. The first unit of each quantity is its base unit.

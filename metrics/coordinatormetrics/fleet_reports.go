@@ -191,7 +191,7 @@ func (s *fleetReports) Collect(metrics chan<- prometheus.Metric) {
 	versions, able := map[string]bool{}, 0.
 	for _, r := range fresh {
 		versions[r.SoftwareVersion] = true
-		// compare with 1, because an agent may report any value
+		// Compare with 1, because an agent may report any value.
 		if x, _ := r.metricValue(fitAgentSeriesID); x == 1 {
 			able++
 		}

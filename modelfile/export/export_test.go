@@ -50,7 +50,7 @@ func models(t testing.TB) map[string]*modelfile.Model {
 			Risk: spec.LossLogistic},
 	}
 	for _, loss := range spec.DeviceLossKinds() {
-		// the architecture "linear" has squared loss
+		// The architecture "linear" has squared loss.
 		if _, known := architectures[string(loss)]; !known && loss != spec.LossSquared {
 			architectures[string(loss)] = learner.Architecture{Outputs: 1, Risk: loss, HasBias: true}
 		}

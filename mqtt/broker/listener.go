@@ -19,7 +19,7 @@ const acceptPause = 100 * time.Millisecond
 // listener accepts connections and passes them to mochi, each with a bounded queue.
 type listener struct {
 	socket             net.Listener
-	tls                *tls.Config // nil without TLS
+	tls                *tls.Config // TLS configuration; nil without TLS
 	maxConns, maxPerIP int
 	logger             *slog.Logger
 

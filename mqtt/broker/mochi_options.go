@@ -15,7 +15,7 @@ func mochiOptions(maxPacket, maxConns int) *mochi.Options {
 	c.MaximumSessionExpiryInterval = 24 * 60 * 60
 	c.ReceiveMaximum = 64
 	c.MaximumInflight = 256
-	// c.MaximumClientWritesPending limits the messages that mochi has not encoded yet. The queue of conn follows and
+	// MaximumClientWritesPending limits the messages that mochi has not encoded yet. The queue of conn follows and
 	// never blocks. With a limit of 64, a healthy client lost most of a burst of retained messages. The value 1024 is
 	// about the queue size of Mosquitto.
 	c.MaximumClientWritesPending = 1024

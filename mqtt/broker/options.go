@@ -15,7 +15,7 @@ const (
 	defaultMaxConns  = 1024
 
 	queueBytes = 8 << 20 // maximum number of bytes that are queued for one client
-	// maximum of Options.MaxPacket, so that two packets fit into the queue of a client
+	// mostPacket is the maximum of Options.MaxPacket. Two packets of this size fit into the queue of a client.
 	mostPacket     = queueBytes / 2
 	writeTimeout   = 20 * time.Second // timeout for writing pieceBytes bytes
 	connectTimeout = 10 * time.Second // maximum time from accept to CONNECT, including the TLS handshake

@@ -299,7 +299,7 @@ func TestTooManyConnections(t *testing.T) {
 	connect(rawDial(t, s), "second")
 	wantClosed(t, rawDial(t, s))
 	_ = first.Close()
-	// succeeds after the first connection has ended
+	// The dial succeeds after the first connection has ended.
 	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 
@@ -321,7 +321,7 @@ func TestTooManyConnectionsFromOneAddress(t *testing.T) {
 	_ = conn.SetDeadline(time.Now().Add(patience / 2))
 	connect(brokers.NewRaw(t, conn, rawPatience), "elsewhere")
 	_ = first.Close()
-	// succeeds after the first connection has ended
+	// The dial succeeds after the first connection has ended.
 	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 

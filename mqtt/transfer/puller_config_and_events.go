@@ -16,9 +16,9 @@ type PullerConfig struct {
 	// up to MaxStallTimeout.
 	FirstStallTimeout time.Duration
 	MaxStallTimeout   time.Duration
-	// maximum time that the link needs for one chunk; 0 means that the link rate is unlimited
+	// MaxChunkSendTime is the maximum time that the link needs for one chunk; 0 means that the link rate is unlimited.
 	MaxChunkSendTime time.Duration
-	// number of consecutive stall timeouts after which the blob is considered deleted (ErrBlobGone)
+	// MaxStalls is the number of consecutive stall timeouts after which the blob is considered deleted (ErrBlobGone).
 	MaxStalls int
 	// BrokerLacksParts reports that the broker did not return parts of the previous blob. The parts are then requested
 	// from the coordinator immediately.

@@ -173,7 +173,7 @@ func TestPullerStorage(t *testing.T) {
 	}
 	p := NewBlobPuller(cfg, ref, unjittered())
 	play(t, p, []step[PullEvent]{
-		{"0s", opened(nil), "", ""}, // not requested
+		{"0s", opened(nil), "", ""}, // the puller has not requested the storage yet
 		{"0s", Start{}, "sub m", "10s"},
 		{"1s", part("m"), "open 184249", ""},
 		{"2s", part("0"), "", ""},

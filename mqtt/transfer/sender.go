@@ -10,7 +10,7 @@ import (
 
 const (
 	firstManifestRepeatDelay = 2 * time.Second  // delay from a manifest to its first repeat, ± 25 %
-	maxManifestRepeatDelay   = 30 * time.Second // maximum delay between repeats
+	maxManifestRepeatDelay   = 30 * time.Second // maximum delay between repeats of the manifest
 	manifestDelayAfterLease  = 10 * time.Second // delay between the end of a lease and the next manifest
 	maxBurstChunks           = 8                // maximum number of chunks that one step sends
 	// manifestOverheadBytes is the maximum size of a manifest message without its hashes, including topic and framing.

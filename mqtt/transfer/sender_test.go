@@ -153,7 +153,8 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 			{"0s", Tick{}, "manifest", "2.0576s"},
 			{"1s", both, "chunk 0; chunk 1", "26s"},
 			{"2s", CoordinatorRestarted{}, "", "2s"},
-			// counted from the time at which the link has transmitted the manifest, which is queued after the chunks
+			// The delay is counted from the time at which the link has transmitted the manifest, which is queued after
+			// the chunks.
 			{"2s", Tick{}, "manifest", "15.3488s"},
 			{"3s", both, "chunk 0; chunk 1", "28s"},
 		},
