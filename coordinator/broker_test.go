@@ -79,7 +79,7 @@ func TestBudgetEstimate(t *testing.T) {
 	f.start()
 	f.finished(time.Minute)
 	for _, a := range f.agents {
-		var estimate uint64 // estimate for a training round
+		var estimate uint64 // estimated traffic of a training round in bytes
 		for _, b := range events[budget.UplinkUsageChanged](f, a.id) {
 			estimate = max(estimate, b.EstimatedRoundBytes)
 		}

@@ -26,7 +26,8 @@ func (o passesOver) NewBlock(ctx context.Context, r wire.RoundID, p *task.Compil
 }
 
 // TestRoundOfTwoCodecs checks that an agent without support for the codec of a round sends raw updates, which are
-// aggregated with the others. The coordinator is killed during uploads and during the aggregation.
+// aggregated with the encoded updates of the other agents. The coordinator is killed during uploads and during the
+// aggregation.
 func TestRoundOfTwoCodecs(t *testing.T) {
 	for _, word := range spec.Codecs()[len(spec.MixingCodecs()):] {
 		t.Run(string(word), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { twoCodecs(t, word) }) })

@@ -40,8 +40,9 @@ type Config struct {
 	Federation wire.FederationName
 	Key        ed25519.PrivateKey
 	Agents     *enrolled.List // list of agents, which the coordinator owns and closes
-	// RootDocuments contains consecutive versions of the root document. The last one is in force; earlier ones are for
-	// devices that were offline. It is empty if keys are defined only in configuration files.
+	// RootDocuments contains consecutive versions of the root document (signed list of trusted keys). The last version
+	// is in force; earlier versions are for devices that were offline. RootDocuments is empty if keys are defined only
+	// in configuration files.
 	RootDocuments []wire.RootDocument
 	Topics        mqtt.Topics
 	Round         round.Config

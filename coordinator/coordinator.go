@@ -228,7 +228,7 @@ func (c *Coordinator) close() {
 	}
 }
 
-// currentRound returns the round of the current announcement, or 0 before the first one.
+// currentRound returns the round of the current announcement, or 0 before the first announcement.
 func (c *Coordinator) currentRound() wire.RoundID { return c.duplicateGuard.PresentPosition().Round }
 
 // nextTickAt returns the earliest deadline of all components, at most one hour from now.
@@ -348,7 +348,7 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 	}
 }
 
-// SummarizeRun summarises the part of the run before this process started. The summary contains at most most risk
+// SummarizeRun summarises the part of the run before this process started. The argument most limits the number of risk
 // values from the history. SummarizeRun may be called before Run. If it returns an error, the summary covers the part
 // that could be read.
 func (c *Coordinator) SummarizeRun(most int) (runs.EarlierRunSummary, error) {

@@ -343,7 +343,7 @@ func TestNoOlderModel(t *testing.T) {
 		for _, v := range []string{"0", "1", "2"} {
 			must(t, os.Remove(one(t, f.coord.path("models", "*", "model-0000000"+v+".safetensors"))))
 		}
-		f.broker = memory.New(memory.Options{}) // a new broker without messages of this run
+		f.broker = memory.New(memory.Options{}) // a new broker that has no messages of this run
 		f.coord.start()
 		synctest.Wait()
 		if mended := events[aggregation.StateFileRecovered](f); len(mended) != 1 || mended[0].PreviousVersion != 1 ||
@@ -377,7 +377,7 @@ func TestNewerModelsAreRenamed(t *testing.T) {
 			a.dir = t.TempDir() // an empty state folder
 		}
 		f.broker = memory.New(memory.Options{})
-		f.agents[0].data = rowsOf(9, 30) // other data, so that all models differ
+		f.agents[0].data = rowsOf(9, 30) // different data, so that all models differ
 		putJournal(t, f, early)
 		before := modelFiles(t, f)
 		f.start()

@@ -131,7 +131,7 @@ func putBack(t *testing.T) (*federation, *herald) {
 	backup := f.coord.frozen()
 	f.until(time.Hour, "six rounds", f.closed(6))
 	f.coord.stop()
-	wait(time.Second) // let agents receive the last announcement
+	wait(time.Second) // wait until agents have received the last announcement
 	f.coord.dir = backup
 	return f, h
 }
@@ -187,7 +187,7 @@ func TestOlderCopy(t *testing.T) {
 						t.Errorf("%s obeys %v", a.id, o)
 					}
 				}
-				f.coord.stop() // a restart keeps the raised epoch
+				f.coord.stop() // the restart that follows must keep the raised epoch
 				f.coord.takeOver, f.coord.newRun = false, false
 				f.coord.start()
 				wait(time.Minute)
@@ -316,7 +316,7 @@ func TestForeignAnnouncement(t *testing.T) {
 		h := newHerald(f)
 		f.start()
 		f.finished(time.Hour)
-		f.coord.stop() // because the running process would recognise its own announcements
+		f.coord.stop() // the running process would recognise its own announcements
 		f.coord.start()
 		wait(time.Minute)
 		said := h.all()
@@ -373,8 +373,8 @@ func TestOverwrittenAnnouncement(t *testing.T) {
 	}
 }
 
-// TestStaleAnnouncement simulates a cluster whose nodes deliver a new announcement but return the previous one to new
-// subscribers. The coordinator must publish it again, and the round must continue.
+// TestStaleAnnouncement simulates a cluster whose nodes deliver a new announcement but return the previous announcement
+// to new subscribers. The coordinator must publish it again, and the round must continue.
 func TestStaleAnnouncement(t *testing.T) {
 	for _, behind := range []wire.AgentID{wire.CoordinatorID, "a0"} {
 		t.Run(string(behind), func(t *testing.T) {
@@ -387,12 +387,13 @@ func TestStaleAnnouncement(t *testing.T) {
 				missed := f.topics.ClientID("a0")
 				f.coord.moment = func(event any) {
 					if o, ok := event.(round.RoundOpened); ok && o.Round == 3 {
-						f.broker.Disconnect(missed) // the announcement is in transit to the agent
+						// disconnect the client while the announcement is in transit to the agent
+						f.broker.Disconnect(missed)
 					}
 				}
 				f.start()
 				f.until(time.Hour, "the round is open", func() bool { return len(events[round.RoundOpened](f)) == 3 })
-				wait(time.Minute) // the retained announcement must not expire
+				wait(time.Minute) // the retained announcement must remain in place
 				said := len(h.all())
 				f.broker.Reconnect(missed)
 				f.until(30*time.Second, "the round goes on", f.closed(3))

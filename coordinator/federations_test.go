@@ -21,7 +21,7 @@ type steady struct {
 	training.Trainer
 	t       *testing.T
 	each    time.Duration
-	busy    *atomic.Bool  // shared by the federations of a device
+	busy    *atomic.Bool  // true while a federation trains; shared by the federations of a device
 	trained *atomic.Int64 // training time in nanoseconds
 }
 
@@ -188,7 +188,7 @@ func TestTurnTooLate(t *testing.T) {
 		small.cfg.Round.RoundTimeout, small.cfg.Round.MaxAggregations, small.cfg.Standardize = 10*time.Minute, 3, false
 		small.cfg.Task.Training.StepSize = 1e-6 // small, because the columns are not standardised
 		large.start()
-		wait(time.Minute) // until the other federation trains
+		wait(time.Minute) // wait until the other federation trains
 		small.start()
 		small.until(time.Hour, "declined", func() bool { return len(events[agentround.WorkEnded](small)) > 0 })
 		told, failed := events[training.LockAwaited](small), events[training.LocalTrainingFailed](small)

@@ -64,7 +64,7 @@ func TestLargeModel(t *testing.T) {
 
 // retainedBlobs returns the retained blob topics of the broker.
 func (f *federation) retainedBlobs() []string {
-	synctest.Wait() // until work after the last event is done
+	synctest.Wait() // wait until all work after the last event is done
 	c := f.broker.Connect("looks", nil)
 	c.Subscribe(mqtt.AtMostOnce, "fl/v1/"+fedName+"/m/#")
 	synctest.Wait()

@@ -31,11 +31,11 @@ var formats = []struct {
 	{"task.[ab]", raiseVersion, undecide,
 		"task has format version 3, but this program reads version 2, so a different program version wrote it"},
 	{"seals.[ab]", raiseVersion, goesOn, ""}, // new encryption keys are generated
-	{"model.[ab]", raiseVersion, goesOn, ""}, // the model is in the archive
+	{"model.[ab]", raiseVersion, goesOn, ""}, // the model is restored from the archive
 	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
-	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the hash in the journal verifies the model
+	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the hash in the journal verifies the model file
 	{"models/*/model-0000000[0-3].safetensors", raiseModelFormat, goesOn, ""},
-	{"models/*/model-00000004.safetensors", raiseModelFormat, goesOn, ""}, // the model is in its slot
+	{"models/*/model-00000004.safetensors", raiseModelFormat, goesOn, ""}, // the model is restored from its slot
 	{"model*/*/model-00000004.safetensors", withoutSlot, undecide,
 		"model-00000004.safetensors has format version 9, but this program reads version 1, so a different program " +
 			"version wrote it"},
@@ -95,7 +95,7 @@ func raiseModelFormat(t *testing.T, path string) {
 		}
 		tensors, meta, err := store.DecodeSafetensors(contents(t, path))
 		must(t, err)
-		tensors[0].Data[0]++ // the vector may differ as well
+		tensors[0].Data[0]++ // the values of the vector may differ as well
 		meta["format_version"] = "9"
 		file, err := store.EncodeSafetensors(tensors, meta)
 		must(t, err)

@@ -99,9 +99,9 @@ type federation struct {
 	topics mqtt.Topics
 	cfg    coordinator.Config
 	coord  *process
-	host   *coordinator.Coordinator // current instance of the coordinator
+	host   *coordinator.Coordinator // coordinator in its current process
 	agents []*process
-	tested table // held-out rows
+	tested table // rows held out for the coordinator
 	// connect connects a client to the broker.
 	connect func(clientID string, will func() mqtt.Message) mqtt.Conn
 
@@ -122,7 +122,7 @@ type process struct {
 	dir  string
 	data table
 	lie  liar.Lie     // manipulation by a dishonest agent
-	file data.Config  // data file of an agent, if set
+	file data.Config  // configuration of an agent's data, if set
 	cfg  agent.Config // agent settings of a test
 	boot wire.Epoch
 
@@ -206,7 +206,7 @@ func (f *federation) stop() {
 		p.stop()
 	}
 	if f.broker != nil {
-		wait(time.Minute) // until work in progress is done
+		wait(time.Minute) // wait until work in progress is done
 	}
 }
 

@@ -44,10 +44,11 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 			want int
 		}{
 			{func() {}, 1},
-			{func() { grow(0, 12); grow(1, 9) }, 1}, // one agent is not enough
+			{func() { grow(0, 12); grow(1, 9) }, 1}, // one agent with new rows is not enough for a round
 			{func() { f.coord.kill(); f.coord.start() }, 1},
 			{func() { grow(1, 3) }, 2},
-			{func() { f.agents[0].stop(); f.agents[0].start() }, 2}, // all rows of a restarted agent count as new
+			// after a restart, all rows of the agent count as new
+			{func() { f.agents[0].stop(); f.agents[0].start() }, 2},
 			{func() { f.coord.stop(); f.coord.start() }, 2},
 			{func() { grow(2, 10) }, 3},
 		} {

@@ -78,7 +78,7 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 				f.cfg.TaskVersion, f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.MaxLocalSteps = 2, 1, 3
 				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.MaxAggregations = 2, 2,
 					int(before.Plan.BaseModelVersion)+2
-				f.cfg.Round.ServerOptimizer.Name = "fedadam" // a new optimiser starts from its initial state
+				f.cfg.Round.ServerOptimizer.Name = "fedadam" // the new optimiser starts from its initial state
 				f.coord.start()
 				f.finished(time.Hour)
 				f.coord.stop()

@@ -44,8 +44,8 @@ func (c *OperatorDecisions) ApplyNextTask() {
 	c.Task, c.NextTask = c.NextTask.withoutOneTimeOptions(), nil
 }
 
-// LoadOperatorDecisions loads the decisions from a state folder. It returns false if none are stored; the task version
-// is then the journal's. If the journal contains the version of NextTask, NextTask replaces Task.
+// LoadOperatorDecisions loads the decisions from a state folder. It returns false if no decisions are stored; the task
+// version in the journal is then used. If the journal contains the version of NextTask, NextTask replaces Task.
 func LoadOperatorDecisions(dir string) (OperatorDecisions, bool, error) {
 	d := runs.NewStateFolder(store.LocalDisk, dir)
 	_, _, unread := d.LoadJournalRecord()

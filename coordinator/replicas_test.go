@@ -115,7 +115,7 @@ func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
 			}
 		}()
 		hash = f.finished(2 * time.Hour)
-		wait(10 * time.Second) // until the run is finished
+		wait(10 * time.Second) // wait until the run is finished
 		gate.Lock()
 		if n > 0 {
 			n = 0 // kill the coordinator only once

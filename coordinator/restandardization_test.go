@@ -60,7 +60,7 @@ func TestRestandardizeAfterKill(t *testing.T) {
 func restandardize(t *testing.T, archived bool) {
 	f, first := trained(t, 4)
 	_, before := model(t, f, first, 4)
-	for i, a := range f.agents { // the agents' data have changed
+	for i, a := range f.agents { // change the data of all agents
 		a.stop()
 		a.data = rowsOf(uint64(20+i), 50)
 		a.start()
@@ -123,7 +123,7 @@ func TestRestandardizeAndCrash(t *testing.T) {
 		}
 		f.coord.start()
 		f.until(time.Hour, "crashed", func() bool { return f.isDead(f.coord.life) })
-		<-f.coord.life.done // until the folder of the killed process is copied
+		<-f.coord.life.done // wait until the folder of the killed process is copied
 		if _, err := coordinator.RequestRestandardization(f.coord.dir); err == nil {
 			t.Error("asked for in the middle of a statistics round, another one is promised")
 		}

@@ -85,7 +85,7 @@ func TestRevokedIsTold(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		wait(time.Hour) // no further rejection may be sent
+		wait(time.Hour) // no further rejection may be sent in this hour
 		keys := maps.Clone(f.keys)
 		delete(keys, "a2")
 		at := time.Now()

@@ -219,7 +219,7 @@ func TestOpenModels(t *testing.T) {
 		f.cfg.KeepModels = 2
 		f.start()
 		hash := f.finished(time.Hour)
-		synctest.Wait() // until the archive is written
+		synctest.Wait() // wait until the archive is written
 		models, record, err := runs.OpenModelsOfCurrentRun(f.coord.dir)
 		if err != nil || record.Phase != round.CoordinatorFinished {
 			t.Fatalf("%v, phase %s", err, record.Phase)

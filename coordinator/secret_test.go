@@ -194,7 +194,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 					f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = tt.hidden, 0.01
 				}
 				for i, a := range f.agents {
-					a.data = rowsOf(uint64(i), 0x1321+i*7) // row counts that occur nowhere else
+					a.data = rowsOf(uint64(i), 0x1321+i*7) // these row counts occur nowhere else
 					a.cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: time.Second,
 						ReadMetrics: func() (all []wire.ReportMetric) {
 							for _, x := range events[training.LocalTrainingFinished](f, a.id) {

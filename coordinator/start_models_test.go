@@ -113,7 +113,7 @@ func TestFrom(t *testing.T) {
 					t.Errorf("run %d stands at %d; the same --from again wants run %d to go on to 3", r.Run,
 						r.Plan.BaseModelVersion, second)
 				}
-				f.cfg.StartModel = modelText(first, 2) // the same model under another name
+				f.cfg.StartModel = modelText(first, 2) // another name of the same model
 				must(t, begin(t, f))
 				if r := present(t, f); r.Run != second {
 					t.Errorf("the same model under another name begins run %d", r.Run)
@@ -258,7 +258,7 @@ func TestKeepRuns(t *testing.T) {
 		}
 		want(runs[1:]...)
 		f.cfg.Standardize = false
-		for range 4 { // restart loop with --new-run: these runs train no model
+		for range 4 { // a restart loop with --new-run, whose runs train no model
 			wait(time.Second)
 			must(t, begin(t, f))
 		}

@@ -31,7 +31,7 @@ func obstruct(t *testing.T, path string) (mend func()) {
 	}
 	had := os.Rename(path, aside) == nil
 	if filepath.Ext(path) == "" && had && isDir(aside) {
-		must(os.WriteFile(path, nil, 0o600)) // a file in place of a folder
+		must(os.WriteFile(path, nil, 0o600)) // a file in place of a folder makes every write fail
 	} else {
 		must(os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 	}
@@ -107,7 +107,7 @@ func TestDiskFull(t *testing.T) {
 				}
 				f.start()
 				undo := <-mend
-				wait(5 * time.Minute) // the archive blocks the round after the next
+				wait(5 * time.Minute) // a failing archive blocks the round after the next
 				before := tt.stays(f)
 				wait(21 * time.Second)
 				if after := tt.stays(f); after != before {

@@ -30,7 +30,7 @@ func TestStopByPatience(t *testing.T) {
 				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: 4, MinImprovementShare: 0.1}
 				f.cfg.KeepModels = 0
 				f.start()
-				for n := 3; n < 9; n += 3 { // kill in the middle of the run
+				for n := 3; n < 9; n += 3 { // kill the coordinator in the middle of the run
 					f.until(time.Hour, "trained", func() bool { return len(events[aggregation.ModelReady](f)) >= n })
 					f.coord.kill()
 					f.coord.start()

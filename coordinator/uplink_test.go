@@ -19,8 +19,8 @@ type uplink struct {
 	rate int // transmission rate in bytes per second
 
 	mu   sync.Mutex
-	free time.Time // time when all queued messages are transmitted
-	sent *int      // total bytes, guarded by mu
+	free time.Time // time at which all queued messages have been transmitted
+	sent *int      // total number of transmitted bytes, guarded by mu
 }
 
 func (u *uplink) Publish(m mqtt.Message) error {

@@ -158,8 +158,8 @@ func TestTransferFilesGo(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		huge(f)
 		f.start()
-		f.finished(time.Hour) // one agent has received the end of the run
-		wait(time.Second)     // until the other agent has received it
+		f.finished(time.Hour) // one agent has received the announcement of the end of the run
+		wait(time.Second)     // wait until the other agent has received it as well
 		f.stop()
 		for _, a := range f.agents {
 			if _, err := os.Stat(a.path("model.part")); err == nil {

@@ -54,10 +54,10 @@ func (p *parts) erase(f *federation) {
 func TestGoneInTheMiddle(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		after int // number of parts before the deletion
+		after int // number of parts that are delivered before the deletion
 		setup func(*federation)
 	}{
-		{"small model", 3, func(f *federation) { // received in memory, with more chunks than a window
+		{"small model", 3, func(f *federation) { // the model is received in memory, with more chunks than a window
 			large(f)
 			f.cfg.Task.Model.HiddenUnits = []uint32{400, 400}
 		}},

@@ -21,7 +21,7 @@ type QualityReport struct {
 	// Config.MaxUnusableShare limits it.
 	LargestWrongShare float64
 	Columns           []ColumnReport
-	// Troubles lists the current problems of the source; nil if it has none.
+	// Troubles lists the current problems of the source; nil if the source has no problems.
 	Troubles []SourceTrouble
 }
 

@@ -28,7 +28,7 @@ func ModelLockDir(stateDir string) string { return filepath.Join(stateDir, keptM
 
 // KeptModels manages the last models that an agent has installed, numbered in the order of installation, and the active
 // model. The active model is a separate file that is replaced atomically, and it is the newest model unless the
-// device's owner has pinned another one.
+// device's owner has pinned another model.
 type KeptModels struct {
 	disk     store.Disk
 	stateDir string
@@ -58,7 +58,7 @@ func OpenKeptModels(disk store.Disk, stateDir string) (*KeptModels, error) {
 	return &KeptModels{disk, stateDir, models}, nil
 }
 
-// ActiveModel returns the model in use for predictions, or the error store.ErrNoModel if there is none.
+// ActiveModel returns the model in use for predictions. It returns the error store.ErrNoModel if no model is in use.
 func (k *KeptModels) ActiveModel() (*Model, error) {
 	path := ActiveModelPath(k.stateDir)
 	file, err := k.disk.ReadFile(path)

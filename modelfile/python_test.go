@@ -33,7 +33,7 @@ func TestPython(t *testing.T) {
 		now.Rows = append(now.Rows, []float32{float32(10 + 8*a), float32(-3 + 0.2*b), float32(c)})
 	}
 	for i := range now.Rows {
-		for j := len(now.Rows[i]); j < width; j++ { // units of the two channels of a conv1d standardisation
+		for j := len(now.Rows[i]); j < width; j++ { // fill the row with values of the two channels of a conv1d model
 			mean, scale := 10., 4.
 			if j >= width/2 {
 				mean, scale = -3, 0.1

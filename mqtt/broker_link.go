@@ -91,7 +91,7 @@ func (l *brokerLink) recordEnd(err error) {
 	})
 }
 
-// flushAndDisconnect sends the rest of the outbox, within flushTimeout, and disconnects.
+// flushAndDisconnect sends the commands that remain in the outbox, for at most flushTimeout, and then disconnects.
 func (l *brokerLink) flushAndDisconnect(reason error) {
 	l.outbox.closeForNewCommands()
 	timer := time.NewTimer(flushTimeout)

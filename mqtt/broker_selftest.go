@@ -114,7 +114,7 @@ type BrokerSelfTest struct {
 	subscribeDenials        int // number of times the broker refused the subscription to the test topic on this link
 	linksLostOnLargeMessage int // consecutive links lost soon after the large message
 	messageSentAt           time.Time
-	nextActionAt            time.Time // time of the next Tick; zero if none is needed
+	nextActionAt            time.Time // time at which Tick must be called next; zero if no call is needed
 	nextTestAt              time.Time
 
 	hasOtherMessageArrived bool // whether a message on another topic has arrived on this link
@@ -137,7 +137,7 @@ func NewBrokerSelfTest(conn Conn, topic string, patience time.Duration, rng *ran
 	return &BrokerSelfTest{conn: conn, testTopic: topic, messageReturnTimeout: patience, rand: rng}
 }
 
-// Deadline returns the time of the next Tick. It reports false if none is needed.
+// Deadline returns the time at which Tick must be called next. It reports false if no call is needed.
 func (t *BrokerSelfTest) Deadline() (time.Time, bool) {
 	if t == nil {
 		return time.Time{}, false

@@ -47,7 +47,7 @@ func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	}
 	var delays []time.Duration
 	for i, lines := range logs {
-		line(t, lines) // the "connected" line
+		line(t, lines) // read the log line "connected"
 		delay := nextTry(t, line(t, lines))
 		delays = append(delays, delay)
 		select {

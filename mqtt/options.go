@@ -29,7 +29,7 @@ type Options struct {
 	// are trusted and TLS 1.3 is required.
 	TLS *tls.Config
 	// RenewCredentials, if set, returns the current Password and TLS before each attempt, because keys and certificates
-	// may change during a session. After an error the previous ones are used.
+	// may change during a session. After an error the previous values are used.
 	RenewCredentials func() (password string, encryption *tls.Config, err error)
 	// CertificateCheckTime returns the time at which the broker's certificate must be valid. The default is time.Now.
 	CertificateCheckTime func() time.Time

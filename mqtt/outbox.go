@@ -98,7 +98,7 @@ func (o *outbox) endAndTakeUnsentMessages() []Message {
 	return dropped
 }
 
-// awaitNextCommand waits for the next command. It returns ok = false after the last one, or when stop is closed.
+// awaitNextCommand waits for the next command. It returns ok = false after the last command, or when stop is closed.
 func (o *outbox) awaitNextCommand(stop <-chan struct{}) (c outboxCommand, ok bool) {
 	for {
 		o.mu.Lock()

@@ -166,7 +166,7 @@ func TestR7MessageBeforeSubscribe(t *testing.T) {
 // messages. Further messages fill the outbox, which is bounded (R10).
 func TestR10UnacknowledgedIsBounded(t *testing.T) {
 	t.Parallel()
-	const most = 8 + 2 // the window of unacknowledged messages, and one message in each of the two goroutines
+	const most = 8 + 2 // the window of unacknowledged messages, plus one message in each of the two sending goroutines
 	var sent atomic.Int64
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		if _, ok := p.(*packets.PublishPacket); ok {
@@ -206,7 +206,7 @@ func TestR11RefusedMessage(t *testing.T) {
 				for range 3 { // mqtttest reports other events in between as failures
 					mqtttest.SyncWithBroker(t, s)
 				}
-				line(t, lines) // the "connected" line
+				line(t, lines) // read the log line "connected"
 				if l := line(t, lines); !strings.Contains(l, "lost the connection to the broker at ") ||
 					!strings.Contains(l, "not confirmed by the broker: message of 61440 bytes to too/large") {
 					t.Errorf("logged %s", l)

@@ -244,7 +244,7 @@ func TestPauseIsNoLoss(t *testing.T) {
 	s.DisconnectFor(2500 * time.Millisecond)
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
-	line(t, lines) // the "connected" line
+	line(t, lines) // read the log line "connected"
 	_, text, found := strings.Cut(line(t, lines), "retry in ")
 	text, _, _ = strings.Cut(strings.TrimSpace(text), `"`)
 	if d, err := time.ParseDuration(text); !found || err != nil || d > time.Second {

@@ -106,7 +106,7 @@ func (m *ModelFolder) readModelRecord(version uint64) (ModelInfo, error) {
 func (m *ModelFolder) Versions() ([]uint64, error) { return m.versionsWithSuffix(modelSuffix) }
 
 // List returns the stored models, sorted by version. It reads only their headers. If some models are damaged, it
-// returns the others and an error that names all damaged ones.
+// returns all other models and an error that names the damaged models.
 func (m *ModelFolder) List() ([]ModelInfo, error) {
 	versions, err := m.versionsWithSuffix(modelSuffix)
 	if err != nil {
@@ -126,7 +126,7 @@ func (m *ModelFolder) List() ([]ModelInfo, error) {
 }
 
 // Latest describes the model with the highest version. It returns ErrNoModel if the folder is empty. It does not fall
-// back to an older model if the newest one is damaged.
+// back to an older model if the newest model is damaged.
 func (m *ModelFolder) Latest() (ModelInfo, error) {
 	versions, err := m.versionsWithSuffix(modelSuffix)
 	if err != nil {

@@ -64,7 +64,7 @@ func (s *RecordSlots) copyPath(i int) string { return s.path + "." + string(rune
 // *FormatVersionError if the newest valid copy has another format version.
 //
 // If want is not nil, Load returns the newest valid record of the file's version for which want returns true, or
-// ErrNoRecord if none matches.
+// ErrNoRecord if want returns false for all records.
 func (s *RecordSlots) Load(want func(body []byte) bool) (SavedRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +322,7 @@ func (s *RecordSlots) Clear() error {
 	return nil
 }
 
-// SetAside renames all copies durably, whether valid or damaged. It returns the new path of the first one, or "" if no
+// SetAside renames all copies durably, whether valid or damaged. It returns the new path of the first copy, or "" if no
 // copy exists.
 func (s *RecordSlots) SetAside() (aside string, err error) {
 	s.mu.Lock()

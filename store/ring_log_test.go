@@ -147,7 +147,7 @@ func TestRingBounds(t *testing.T) {
 				t.Errorf("opened again: %+v, was %+v", got, size)
 			}
 			mustCloseRing(t, r)
-			if name == "entries" { // reopen with a lower limit
+			if name == "entries" { // open the ring again with a lower limit
 				r, _ = mustOpenRing(t, LocalDisk, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
 				mustFill(t, r, 1, 1)
 				if got := r.Size().Entries; got > 160 {

@@ -40,7 +40,7 @@ type UpdateSpool struct {
 	logEndOffset int64 // end of the last entry
 	writeError   error // set if a failed write could not be undone
 
-	indexMutex        sync.RWMutex // guards the two maps; not held while payloads are read or written
+	indexMutex        sync.RWMutex // guards the two maps below; not held while payloads are read or written
 	locationByAgent   map[string]payloadLocation
 	isAdoptingByAgent map[string]bool
 }

@@ -71,7 +71,7 @@ func TestSpoolRefusals(t *testing.T) {
 	}
 	wantServed(t, s, map[string][]byte{"a": []byte("update")})
 	mustClose(t, s)
-	mustClose(t, s) // a second Close succeeds
+	mustClose(t, s) // a second Close must succeed
 	if err := s.Put(good, []byte("update")); !errors.Is(err, ErrClosed) {
 		t.Errorf("Put after Close: %v, want ErrClosed", err)
 	}

@@ -63,17 +63,18 @@ func TestOneBeginsAnew(t *testing.T) {
 	var log bytes.Buffer
 	w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	next()                                // after this round the aggregate is 0.5
-	w.cfg.Round.ServerOptimizer = fedavgm // momentum in the next round: 1
+	w.cfg.Round.ServerOptimizer = fedavgm // the next round yields the momentum 1
 	if next(); w.weight() != 1.5 || !strings.Contains(log.String(), "name=fedavgm") ||
 		strings.Contains(log.String(), "name=centered_clipping") {
 		t.Errorf("weight %v, want 1.5; log %s", w.weight(), &log)
 	}
 	log.Reset()
-	w.cfg.Round.Aggregation = rule.DefaultConfig() // momentum in the next round: 0.5 + 2
+	w.cfg.Round.Aggregation = rule.DefaultConfig() // the next round yields the momentum 0.5 + 2
 	if next(); w.weight() != 4 || log.Len() > 0 {
 		t.Errorf("weight %v, want 4; log %s", w.weight(), &log)
 	}
-	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5} // momentum: 1.25 + 0.5
+	// the next round yields the momentum 1.25 + 0.5
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5}
 	if next(); w.weight() != 5.75 || !strings.Contains(log.String(), "name=centered_clipping") ||
 		strings.Contains(log.String(), "name=fedavgm") {
 		t.Errorf("weight %v, want 5.75; log %s", w.weight(), &log)

@@ -141,7 +141,7 @@ func (w *Aggregator) archivedServerState(models *store.ModelFolder, version uint
 		2*(1+255)+8*w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount()*most)
 }
 
-// inheritedServerState returns the state stored with the model from which the run begins, or nil if none is stored.
+// inheritedServerState returns the state stored with the model from which the run begins, or nil if no state is stored.
 func (w *Aggregator) inheritedServerState() ([][]float64, error) {
 	from := w.folder.Origin
 	run, version, ok := runs.ParseModelName(from.Model, 0)

@@ -167,7 +167,7 @@ func TestRefuseAbove(t *testing.T) {
 		{0, []float32{1, 1, 1, 1, 4.9}, 1.4, 0, 0},
 		{0, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
 		{3, []float32{1, 1, 1, 1, 3.5}, 1, 1, 0},
-		{3, []float32{1, 1, 1, 3.5}, 1.5, 0, 0}, // too few updates for a usual norm
+		{3, []float32{1, 1, 1, 3.5}, 1.5, 0, 0}, // there are too few updates for a usual norm
 		{3, []float32{1, 1, 1, 1, 2.9}, 1.38, 0, 0},
 		{100, []float32{1, 1, 1, 1, 99}, 1, 1, 1},
 		{100, []float32{1, 1, 1, 1, 101}, 1, 1, 1},

@@ -78,7 +78,7 @@ func (s *RetainedCleanup) temporaryFilters() []string {
 		s.cfg.Topics.AllPeerPartsFilter()}
 }
 
-// finishCleanup ends the current cleanup, schedules the next one and reports the deleted messages.
+// finishCleanup ends the current cleanup, schedules the next cleanup and reports the deleted messages.
 func (s *RetainedCleanup) finishCleanup(now time.Time) {
 	s.cfg.Conn.Unsubscribe(s.temporaryFilters()...)
 	s.cleanupEndsAt = time.Time{}
@@ -93,7 +93,7 @@ func (s *RetainedCleanup) finishCleanup(now time.Time) {
 	}
 }
 
-// LinkDown ends the current cleanup. The next one starts with LinkUp.
+// LinkDown ends the current cleanup. The next cleanup starts when LinkUp is called.
 func (s *RetainedCleanup) LinkDown(now time.Time) {
 	if !s.cleanupEndsAt.IsZero() {
 		s.finishCleanup(now)
@@ -101,7 +101,7 @@ func (s *RetainedCleanup) LinkDown(now time.Time) {
 	s.nextCleanupAt = time.Time{}
 }
 
-// Deadline returns the time of the next call of Tick; false if none is needed.
+// Deadline returns the time at which Tick must be called next. It returns false if no call is needed.
 func (s *RetainedCleanup) Deadline() (time.Time, bool) {
 	if !s.cleanupEndsAt.IsZero() {
 		return s.cleanupEndsAt, true

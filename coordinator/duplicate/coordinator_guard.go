@@ -1,5 +1,5 @@
 // Package duplicate detects two coordinators with the same key and stops one of them. It reads the announcements of
-// other processes, and the hello messages of agents that obey a later announcement.
+// other processes, and the hello messages of agents that follow a later announcement.
 package duplicate
 
 import (
@@ -94,7 +94,7 @@ type CoordinatorGuard struct {
 	// lastReturnedAnnouncement is the last announcement of this coordinator that the broker returned; initially the
 	// position in the journal.
 	lastReturnedAnnouncement announcementIdentity
-	presentAnnouncement      announcementIdentity // current announcement; zero before the first one
+	presentAnnouncement      announcementIdentity // current announcement; zero before the first announcement
 	ownAnnouncementDigests   []wire.Digest        // digests of the newest announcements of this process
 	newestIssueTime          uint64               // latest issue time of any announcement
 	repeatAnnouncementAt     time.Time            // time of the next repetition; zero if none is scheduled
@@ -170,8 +170,8 @@ func (g *CoordinatorGuard) queryRetainedAnnouncement(now time.Time) {
 	_ = g.cfg.Conn.Publish(mqtt.Message{Topic: g.cfg.AnnouncementTopic, QoS: mqtt.AtMostOnce})
 }
 
-// LinkDown resets the current announcement to the last one that the broker has sent back. Later announcements may not
-// have reached the broker.
+// LinkDown makes the last announcement that the broker has sent back the current announcement again, because later
+// announcements may not have reached the broker.
 func (g *CoordinatorGuard) LinkDown() {
 	g.awaitsRetainedAnnouncement, g.nextQueryAt, g.repeatAnnouncementAt, g.retentionCheck = false, time.Time{},
 		time.Time{}, retentionCheck{}
@@ -198,7 +198,7 @@ func (g *CoordinatorGuard) Instance() uint64 { return g.cfg.Instance }
 // HasWorkedOverLink reports whether the coordinator has worked over any connection since the process started.
 func (g *CoordinatorGuard) HasWorkedOverLink() bool { return g.hasWorkedOverLink }
 
-// PresentPosition returns the position of the current announcement, or zero before the first one.
+// PresentPosition returns the position of the current announcement. It returns zero before the first announcement.
 func (g *CoordinatorGuard) PresentPosition() wire.AnnouncementPosition {
 	return g.presentAnnouncement.position
 }
@@ -242,7 +242,7 @@ func (g *CoordinatorGuard) repeatAnnouncement(now time.Time) {
 	g.cfg.RepeatAnnouncement(now)
 }
 
-// Deadline returns the time of the next call of Tick; false if none is needed.
+// Deadline returns the time at which Tick must be called next. It returns false if no call is needed.
 func (g *CoordinatorGuard) Deadline() (time.Time, bool) {
 	if g.awaitsRetainedAnnouncement {
 		return g.nextQueryAt, true

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// onALine returns n agents at positions 0, 1, 2, … after more has modified each of them.
+// onALine returns n agents at positions 0, 1, 2, … on a line. The function more may modify each of them.
 func onALine(n int, more func(i int, a *round.MixingAgent)) []round.MixingAgent {
 	all := make([]round.MixingAgent, n)
 	for i := range all {

@@ -28,7 +28,7 @@ import (
 // members is an in-memory AgentList.
 type members struct {
 	is   map[wire.AgentID]wire.SigningPublicKey
-	err  error // error of the next Admit
+	err  error // error that the next Admit returns
 	wait bool  // true if Admit blocks until ctx ends
 }
 
@@ -372,7 +372,7 @@ func TestUsedTokenStaysUsed(t *testing.T) {
 	if !reflect.DeepEqual(o.members.is, want) {
 		t.Errorf("the list is %v, want %v", o.members.is, want)
 	}
-	delete(o.members.is, "new") // manual edit of the list
+	delete(o.members.is, "new") // simulates a manual edit of the list
 	o.open()
 	o.want("taken out by hand", d.join(t, second, "new"), wire.EnrolmentTokenUsed)
 	if _, is := o.members.is["new"]; is {

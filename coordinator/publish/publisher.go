@@ -71,7 +71,8 @@ func New(conn mqtt.Conn, topics mqtt.Topics, rng *rand.Rand, o observe.Observer,
 // RestoreListing sets the blob listing from the journal. It must be called before the first announcement.
 func (b *Publisher) RestoreListing(l BlobListing) { b.blobListing = l }
 
-// AnnouncementDigest returns the digest of the current announcement's header, or zero before the first one.
+// AnnouncementDigest returns the digest of the current announcement's header. It returns zero before the first
+// announcement.
 func (b *Publisher) AnnouncementDigest() wire.Digest { return b.announcementDigest }
 
 // IsPresentAnnouncement reports whether an envelope is the current announcement.
@@ -293,7 +294,7 @@ func (b *Publisher) publishQueuedMessages(now time.Time) {
 	}
 }
 
-// Deadline returns the time by which AdvanceBeforeWait must be called again; false if none is set.
+// Deadline returns the time by which AdvanceBeforeWait must be called again. It returns false if no call is needed.
 func (b *Publisher) Deadline() (at time.Time, ok bool) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {

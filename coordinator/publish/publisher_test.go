@@ -23,7 +23,7 @@ type narrow struct {
 	b        *Publisher
 	now      time.Time
 	room     int
-	err      error                   // error for the next Publish
+	err      error                   // error that the next Publish returns
 	loses    func(topic string) bool // reports whether an accepted message is not retained
 	mute     bool                    // true if no message is delivered
 	lost     map[string][]byte       // messages that were not retained, for delivery to current subscribers
@@ -196,7 +196,7 @@ func TestBoardKeepsTwo(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(*told) != 7 { // blobs a, A, B, C, B, D, E
+	if len(*told) != 7 { // for the blobs a, A, B, C, B, D and E
 		t.Errorf("%d blobs were read back", len(*told))
 	}
 }
@@ -262,7 +262,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 		t.Errorf("%d deletions, want those of B and no more: %d; %q", c.deleted, want, c.kept())
 	}
 	c.room = 4
-	c.showModels(12, "E") // parts of C are not deleted yet
+	c.showModels(12, "E") // parts of model C are not deleted yet
 	c.room = 1 << 30
 	c.showModels(13, "A")
 	if c.kept() != "A3 E3" {
@@ -400,7 +400,7 @@ func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
 // such goroutines.
 func TestBoardHalts(t *testing.T) {
 	b, c, _ := newPublisher(t)
-	b.LinkUp(c.now) // no effect without an announcement
+	b.LinkUp(c.now) // LinkUp has no effect without an announcement
 	c.room = 1
 	c.showModels(1, "A")
 	b.HaltPublishing()

@@ -55,7 +55,7 @@ func (e *engine) put(key string, b []byte, revision uint64) (uint64, error) {
 // machine simulates a machine that can be suspended and disconnected from the store.
 type machine struct {
 	*engine
-	host.RealTimeRuntime // clock of the synctest bubble
+	host.RealTimeRuntime // uses the simulated clock of the synctest bubble
 
 	mu      sync.Mutex
 	rng     *rand.Rand

@@ -254,7 +254,7 @@ func faults(t *testing.T, seed uint64) {
 	}
 	look := func(d time.Duration) {
 		for range d / (100 * time.Millisecond) {
-			<-time.After(100 * time.Millisecond) // clock of the synctest bubble
+			<-time.After(100 * time.Millisecond) // lets time pass on the simulated clock of the synctest bubble
 			if all := p.speaking(); len(all) > 1 {
 				t.Errorf("machines %v speak", all)
 			}
@@ -301,7 +301,7 @@ func faults(t *testing.T, seed uint64) {
 		end()
 	}
 	processes.Wait()
-	<-time.After(time.Minute) // all delayed requests have been executed
+	<-time.After(time.Minute) // wait until all delayed requests have been executed
 	p.wantPieces()
 	p.wantOneLine()
 }

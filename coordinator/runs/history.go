@@ -158,7 +158,7 @@ const pastLines = 10_000
 
 // SummarizeRun summarises the history lines of the models of a run, newest first. It skips a line whose model version
 // is not lower than the version in the line read before: such a line was written before an older state folder was
-// restored. The summary contains at most most risk values.
+// restored. The argument most limits the number of risk values.
 func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p EarlierRunSummary, err error) {
 	if p.Version = rec.Plan.BaseModelVersion; p.Version == 0 {
 		return p, nil

@@ -111,7 +111,7 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	write(7, 1, 0)
 	write(7, 2, 1)
 	write(7, 3, 2)
-	write(7, 1, 0) // an older state folder was restored
+	write(7, 1, 0) // this round is repeated after an older state folder was restored
 	write(7, 2, time.Second)
 	write(8, 1, time.Minute)
 	ended = stop.TimeLimitReached // the run ended between two rounds

@@ -79,7 +79,7 @@ func TestKeyChanges(t *testing.T) {
 	renew("a restart", 1004, 2, 1)
 	change(listOf("a", "b"))
 	renew("an agent less", 1005, 3, 2)
-	change(listOf("a", "c")) // replaces agent b with agent c
+	change(listOf("a", "c")) // the change replaces agent b with agent c
 	renew("another agent", 1006, 4, 3)
 	restart(listOf("a"))
 	renew("an agent less at a restart", 1007, 5, 4)

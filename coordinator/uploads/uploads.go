@@ -139,7 +139,7 @@ func (u *Uploads) DiscardRound(r wire.RoundID) {
 // StorageFails reports whether updates cannot be stored at present. Meanwhile the deadline of the round is postponed.
 func (u *Uploads) StorageFails() bool { return u.storageFails }
 
-// Deadline returns the time of the next call of Tick; false if none is needed.
+// Deadline returns the time at which Tick must be called next. It returns false if no call is needed.
 func (u *Uploads) Deadline() (time.Time, bool) { return u.receiver.Deadline() }
 
 // Tick handles expired deadlines of transfers.

@@ -55,7 +55,7 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 		return data
 	}
 	got, reason, err := (&Uploads{}).checkUpdate(&u, int64(len(p)), of(p), updateLimits{elementCount: d})
-	if err != nil || reason != 0 || got != norm { // equal bits, as a restart computes them
+	if err != nil || reason != 0 || got != norm { // the norm must have the same bits as after a restart
 		t.Errorf("%s: norm %v, refused %v, error %v; want norm %v", word, got, reason, err, norm)
 	}
 	short := updateLimits{d, norm / 2}

@@ -23,7 +23,7 @@ type topicSettings struct {
 // system is a kind of publisher, such as Tasmota, with the form of its topics and payloads.
 type system struct {
 	name    string
-	filters []string // topic filters; any of them suffices
+	filters []string // topic filters; a topic must match any one of them
 	// isPayload reports whether a payload has the form of the system. If it is nil, the topic suffices.
 	isPayload   func(m payload.Message) bool
 	format      string // format of the payloads

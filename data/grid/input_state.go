@@ -108,7 +108,7 @@ func (c *InputReadingCounts) countUnused(why UnusedReason) {
 	c.Unused[why]++
 }
 
-// countRejected counts a rejected reading and stores it as the last one.
+// countRejected counts a rejected reading and stores it as the last rejected reading.
 func (c *InputReadingCounts) countRejected(why UnusedReason, r Reading) {
 	c.countUnused(why)
 	c.UnusedRun.CountValue(false)

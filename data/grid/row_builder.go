@@ -210,7 +210,8 @@ func (g *RowBuilder) AddReading(r Reading) {
 // gridPointAt returns the grid point for a time.
 func (g *RowBuilder) gridPointAt(t int64) int64 { return (t + g.gridStep - 1) / g.gridStep }
 
-// moveWatermark advances the watermark to at least to and aggregates the queued readings that it has passed.
+// moveWatermark advances the watermark to the time to, unless it is later already, and aggregates the queued readings
+// that the watermark has passed.
 func (g *RowBuilder) moveWatermark(to int64) {
 	g.watermark = max(g.watermark, to)
 	for len(g.queue) > 0 && (g.queue[0].time < g.watermark || len(g.queue) > g.maxQueuedReadings) {

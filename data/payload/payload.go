@@ -273,8 +273,8 @@ func (c *Content) Members() (all []Reading) {
 // IsTree reports whether the content is a tree.
 func (c *Content) IsTree() bool { return c.isTree }
 
-// FirstNames returns the names of the readings in a list, without duplicates and at most most of them. It returns nil
-// for a tree.
+// FirstNames returns the names of the readings in a list, without duplicates. The argument most limits their number. It
+// returns nil for a tree.
 func (c *Content) FirstNames(most int) (all []string) {
 	for _, r := range c.readings {
 		if len(all) < most && r.Name != "" && !slices.Contains(all, r.Name) {

@@ -231,7 +231,7 @@ func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplug.Payload) (Content, 
 	return n.read(t, p), nil
 }
 
-// checkSeq compares the number of a message with the previous one.
+// checkSeq checks that the number of a message follows the number of the previous message.
 func (n *sparkplugNode) checkSeq(p sparkplug.Payload) {
 	const modulus = 256
 	switch want := (n.lastSeq + 1) % modulus; {

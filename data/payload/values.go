@@ -67,7 +67,7 @@ func (c *Content) addTreeValues(node any, path Path, all *[]Value) {
 	}
 }
 
-// idCondition returns the condition that selects an object by its Id, or nil if it has none.
+// idCondition returns the condition that selects an object by its member Id, or nil if the object has no such member.
 func idCondition(of any) []condition {
 	object, _ := of.(map[string]any)
 	if id, ok := object["Id"].(string); ok && id != "" {

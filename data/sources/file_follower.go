@@ -500,7 +500,8 @@ func readFirstAndLastBytes(f io.ReaderAt, offset int64) (e [2][]byte, err error)
 	return e, nil
 }
 
-// afterLastLineBreak returns the offset after the last line break in [from, to), or from if there is none.
+// afterLastLineBreak returns the offset after the last line break in [from, to), or from if this range has no line
+// break.
 func afterLastLineBreak(f io.ReaderAt, from, to int64) (int64, error) {
 	piece := make([]byte, maxFileEndBytes)
 	for to > from {

@@ -110,7 +110,7 @@ func (r *readingRecorder) runWriteLoop(again bool) {
 	}
 }
 
-// flushPending writes the readings that are pending at the time of the call. It reports whether all of them were
+// flushPending writes the readings that are pending at the time of the call. It reports whether all these readings were
 // written.
 func (r *readingRecorder) flushPending() bool {
 	ring, err := r.openRing()
@@ -133,7 +133,7 @@ func (r *readingRecorder) flushPending() bool {
 	return err == nil
 }
 
-// encodeReadingBatch encodes as many readings as fit into one batch, from the first one.
+// encodeReadingBatch encodes the first readings into one batch, as many as fit.
 func encodeReadingBatch(readings []data.Reading, ring *store.RingLog) *store.RingBatch {
 	entries, bytes := ring.MaxBatchSize()
 	var e readingBatchEncoder

@@ -108,7 +108,7 @@ func (b *both) same(what string, m, f data.RowSnapshot) {
 	}
 }
 
-// csvRowsOf returns rows of t, x, z and y with the numbers from to to − 1.
+// csvRowsOf returns CSV rows with the columns t, x, z and y. The row numbers are from to to − 1.
 func csvRowsOf(from, to int, seed uint64) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {

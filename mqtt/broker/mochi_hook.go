@@ -125,7 +125,7 @@ func (h *mochiHook) mayPublish(cl *mochi.Client, topic string) bool {
 	return false
 }
 
-// logDenial counts a denial, and logs the first one of each connection.
+// logDenial counts a denied message or subscription, and logs the first denial of each connection.
 func (h *mochiHook) logDenial(cl *mochi.Client, topic, why string) {
 	h.denied.Add(1)
 	if !connOf(cl).denialLogged.Swap(true) {

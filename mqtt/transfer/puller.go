@@ -60,7 +60,7 @@ func (p *BlobPuller) BrokerLacksParts() bool { return p.brokerLacksParts }
 // Stats returns the current counters.
 func (p *BlobPuller) Stats() PullerStats { return p.stats }
 
-// Deadline returns the time of the next Tick. It reports false if none is needed.
+// Deadline returns the time at which Tick must be called next. It reports false if no call is needed.
 func (p *BlobPuller) Deadline() (time.Time, bool) {
 	return p.stallTimeoutAt, !p.stallTimeoutAt.IsZero()
 }

@@ -190,7 +190,7 @@ func TestReceiverLends(t *testing.T) {
 			{"3s", inline("d", ms, small), "complete d 100", ""},
 			{"3s", DropAgent{"a"}, "", ""}, // the space stays reserved, because the host has not released the update
 			{"3s", UpdateReleased{"a"}, "grant b 0-1 for 10000ms", "13s"},
-			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had space but no credit until now
+			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // agent c had space but no credit until now
 			{"5s", DropAgent{"b"}, "", "14s"},
 		},
 	})
@@ -273,12 +273,12 @@ func TestReceiverLeases(t *testing.T) {
 	play(t, r, []step[ReceiveEvent]{
 		{"6s", offer("f", m3), "grant f 0-1 for 10000ms", "11s"},
 		{"6s", offer("g", m3), "grant g 0-1 for 10000ms", "11s"},
-		{"6s", offer("h", m3), "", "11s"}, // no space is free for h
+		{"6s", offer("h", m3), "", "11s"}, // no buffer space is free for agent h
 		{"6s", reboot("h", 2, m3), "", "11s"},
 		{"7s", c3("f", 0), "", "11s"},
 		{"7s", c3("f", 1), "grant h 0-1 for 10000ms", "11s"},
-		{"7s", offer("f", m3), "", "11s"}, // f waits for the credit of its last chunk
-		{"7s", offer("h", m3), "", "11s"}, // h has sent this offer before its latest start
+		{"7s", offer("f", m3), "", "11s"}, // agent f waits for the credit of its last chunk
+		{"7s", offer("h", m3), "", "11s"}, // agent h has sent this offer before its latest start
 		{"7s", reboot("h", 2, m3), "grant h 0-1 for 10000ms", "11s"},
 		{"20s", Tick{}, "grant f 2-2 for 10000ms; grant a 0-0 for 10000ms; grant b 0-0 for 10000ms; " +
 			"grant c 0-0 for 10000ms; grant d 0-0 for 10000ms; grant e 0-0 for 10000ms", "30s"},

@@ -35,7 +35,7 @@ type UpdateSender struct {
 	isStarted, isEnded, isConnected bool
 	isNextManifestFirst             bool
 
-	nextManifestAt      time.Time     // time of the next manifest; zero if none is scheduled
+	nextManifestAt      time.Time     // time of the next manifest; zero if no manifest is scheduled
 	manifestRepeatDelay time.Duration // delay after the next manifest; doubles with each repeat
 	pendingChunks       []int         // credited chunks that have not been sent
 	leaseEndsAt         time.Time     // end of the credit's lease
