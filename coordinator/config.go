@@ -114,7 +114,7 @@ type Config struct {
 	// nil.
 	OnLinkChange func(up bool)
 	Logger       *slog.Logger
-	Rand         *rand.Rand // randomness for jitter and the self-test
+	Rand         *rand.Rand // source of random numbers for jitter and the self-test
 	// FillRandom fills b with random bytes for keys. It is crypto/rand.Read except in tests.
 	FillRandom func(b []byte)
 	// SelfTestTimeout is the time limit for mqtt.BrokerSelfTest, which checks that the largest messages pass the

@@ -98,7 +98,7 @@ type ModelEvaluated struct {
 func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	const condition = "evaluation"
 	e.describeMetrics(d)
-	if !e.TooFewAgents { // otherwise keep the previous result
+	if !e.TooFewAgents { // with too few agents, the previous result is kept
 		d.ShowStatusValue(ModelEvaluationValue, &ModelEvaluation{e.Version, e.Result})
 	}
 	r := &e.Result

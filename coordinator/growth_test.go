@@ -67,7 +67,7 @@ func TestGrowingFiles(t *testing.T) {
 				t.Errorf("refused: %+v", u)
 			}
 		}
-		rows := map[wire.AgentID][]uint64{} // row counts of the updates
+		rows := map[wire.AgentID][]uint64{} // row counts in the updates of each agent
 		for _, m := range s.heard {
 			if e, err := f.reveal(m); err == nil && e.Type == wire.TypeUpdate {
 				if u, err := wire.DecodeUpdate(e.Body); err == nil {

@@ -98,7 +98,7 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 		}
 	}, func() {
 		switch keep(); {
-		case c.duplicateGuard.AwaitsRetainedAnnouncement(): // the connection was lost meanwhile
+		case c.duplicateGuard.AwaitsRetainedAnnouncement(): // the connection was lost while the signature was verified
 			c.handleMessage(m)
 		case list != c.messageChecker.AgentList() && !key.Equal(c.messageChecker.AgentKey(agent)):
 			c.reportDroppedMessage(kind, agent, host.NewMessageDropError(devices.DropUnknown,

@@ -28,7 +28,7 @@ type AppliedTask struct {
 	TaskYAML  []byte    `json:"Text"` // configuration keys as YAML, which the coordinator does not parse
 	// NewRun starts a new run with the model StartModel, or with an initial model if that is empty.
 	NewRun     bool   `json:",omitempty"`
-	StartModel string `json:"From,omitempty"` // see Config.StartModel
+	StartModel string `json:"From,omitempty"` // name of the start model; see Config.StartModel
 	// AbandonsRound is true if the current round must be abandoned. Otherwise the task waits for the end of the round.
 	AbandonsRound bool `json:"Now,omitempty"`
 }

@@ -93,7 +93,7 @@ func (r QualityReport) String() string {
 
 // WrongValueSummary summarises the wrong values of a column.
 type WrongValueSummary struct {
-	MainReason             UnusedReason // most frequent reason
+	MainReason             UnusedReason // most frequent reason for rejecting a value
 	WrongCount, TotalCount uint64
 	RecentWrongShare       float64 // share of wrong values among the most recent ones
 }
@@ -143,7 +143,7 @@ func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 		all, left := c.Used, uint64(0)
 		for why, n := range c.Unused {
 			switch why {
-			case grid.ReasonGap, grid.ReasonNoLabel: // counts of rows, not of values
+			case grid.ReasonGap, grid.ReasonNoLabel: // these reasons count rows instead of values
 				continue
 			case grid.ReasonMissing:
 			default:

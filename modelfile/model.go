@@ -28,7 +28,7 @@ type Model struct {
 	ParameterDigest wire.Digest       // hash of ParameterBytes, which identifies the model
 	ParentModel     string            // name of the run's initial model; empty for a new model
 	Features        []string
-	Target          string          // target column; empty for an autoencoder
+	Target          string          // name of the target column; empty for an autoencoder
 	Recipe          *spec.RowRecipe // rules for making rows from readings; nil without readings
 
 	// Architecture is the model architecture without the ridge factor and the Huber loss parameter δ, which only

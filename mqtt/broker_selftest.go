@@ -127,7 +127,7 @@ type selfTestStage uint8
 const (
 	selfTestIdle         selfTestStage = iota // no link, or no test needed
 	selfTestSendingSmall                      // small message is due or in flight
-	selfTestWaiting                           // delay before the large message
+	selfTestWaiting                           // waiting before the large message is sent
 	selfTestSendingLarge                      // large message is due or in flight
 )
 

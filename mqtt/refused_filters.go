@@ -90,7 +90,7 @@ const RefusalRemedy = "permit the topic in the broker's access rules (`coordinat
 
 // RefusedFilters is the set of filters that the broker currently refuses. It is derived from the events of a
 // connection.
-type RefusedFilters struct{ filters []string } // sorted
+type RefusedFilters struct{ filters []string } // the filters are sorted
 
 // Step processes an event and reports whether it changed the set.
 func (r *RefusedFilters) Step(e Event) (changed bool) {

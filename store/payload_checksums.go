@@ -27,7 +27,7 @@ type PayloadVerifier struct {
 func (p *PayloadVerifier) Write(part []byte) (int, error) {
 	for rest := part; len(rest) > 0; {
 		if p.offset == p.expectedChecksums.size {
-			p.hasMismatch = true // longer than the stored payload
+			p.hasMismatch = true // the written bytes are longer than the stored payload
 			break
 		}
 		k := p.offset / p.expectedChecksums.chunk

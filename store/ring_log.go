@@ -61,7 +61,7 @@ type RingBatch struct {
 // ringSegment describes the durable part of a segment file.
 type ringSegment struct {
 	number, firstEntry               uint64 // number of the segment and of its first entry
-	endOffset                        int64  // end of the last batch
+	endOffset                        int64  // offset in bytes of the end of the last batch
 	entryCount                       int
 	oldestBatchTime, newestBatchTime int64 // minimum and maximum of the batches' NewestEntryTime
 }

@@ -50,7 +50,7 @@ func (r *RingLog) readSegment(s ringSegment, from RingPosition, buf *[]byte, tak
 	path := r.segmentPath(s.number)
 	f, err := r.disk.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return from, nil // removed concurrently to make room
+		return from, nil // the segment was removed concurrently to make room
 	}
 	if err != nil {
 		return from, explainFileError("read", path, err)

@@ -22,7 +22,7 @@ type RoundHistory struct {
 
 	mu        sync.Mutex
 	file      File
-	endOffset int64 // end of the last complete line
+	endOffset int64 // offset in bytes of the end of the last complete line
 }
 
 // OpenRoundHistory opens or creates the history at path. It removes an incomplete last line. It also fsyncs the file,

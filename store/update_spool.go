@@ -37,7 +37,7 @@ type UpdateSpool struct {
 
 	writeMutex   sync.Mutex // protects logFile, logEndOffset and writeError
 	isClosed     bool
-	logEndOffset int64 // end of the last entry
+	logEndOffset int64 // offset in bytes of the end of the last entry
 	writeError   error // set if a failed write could not be undone
 
 	indexMutex        sync.RWMutex // guards the two maps below; not held while payloads are read or written

@@ -52,7 +52,8 @@ func TestReproduceOne(t *testing.T) {
 // exit status 1.
 func TestReproduceFails(t *testing.T) {
 	broken := reproduce.Lab3()
-	broken.Claims[0].NumeratorCase, broken.Claims[0].DenominatorCase = 1, 0 // "one local step is better than ten"
+	// the false claim "one local step is better than ten"
+	broken.Claims[0].NumeratorCase, broken.Claims[0].DenominatorCase = 1, 0
 	broken.Runs, broken.Window = 8, 100
 	impossible := reproduce.Lab4()
 	impossible.StepSize = 3

@@ -115,7 +115,7 @@ const ModelRejectedCondition = "rejected model"
 type ModelRejected struct {
 	Round              wire.RoundID
 	Version            wire.ModelVersion
-	EarlierVersion     wire.ModelVersion // version of the earlier model
+	EarlierVersion     wire.ModelVersion // version of the earlier model from which the run continues
 	NextVersion        wire.ModelVersion // version number under which the run continues with the earlier model
 	MedianReportedRisk float64           // median of the reported risks; 0 if fewer than 3 agents reported a risk
 	SuspectAgents      []wire.AgentID

@@ -19,7 +19,7 @@ import (
 // momentum is an Aggregator with the server optimiser FedAvgM.
 type momentum struct {
 	*Aggregator
-	journaled *round.Plan // plan of the next round
+	journaled *round.Plan // plan of the next round in the journal
 }
 
 // withMomentum returns an Aggregator with FedAvgM, and a function that aggregates a round of the given updates.

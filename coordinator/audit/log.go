@@ -30,7 +30,7 @@ type EventKind string
 // Kinds of events in the audit log.
 const (
 	Started EventKind = "started" // a process started; PublicKey is the coordinator's key
-	Epoch   EventKind = "epoch"   // the epoch was raised to Subject
+	Epoch   EventKind = "epoch"   // the epoch was raised to the number in Subject
 	Command EventKind = "command" // operator request in Subject; the entry is written before the request is executed
 	Refused EventKind = "refused" // the preceding command or an update was rejected; Subject is the reason
 	Joined  EventKind = "joined"  // a device enrolled with a token
@@ -42,7 +42,7 @@ const (
 	Sidelined EventKind = "sidelined" // an agent was suspended from rounds
 	Released  EventKind = "released"  // an agent's suspension ended
 	Clone     EventKind = "clone"     // two devices use one identity
-	Lost      EventKind = "lost"      // earlier entries could not be logged
+	Lost      EventKind = "lost"      // earlier entries were lost because they could not be written
 	Foreign   EventKind = "foreign"   // another process used the coordinator's key
 )
 

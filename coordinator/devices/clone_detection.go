@@ -40,7 +40,7 @@ func (t *cloneDetector) observeBoot(s agentBoot) bool {
 		return false
 	case s.isSameBoot(t.previousBoot):
 		if s.newestSequence <= t.previousBoot.newestSequence {
-			return false // old message, repeated by the broker
+			return false // the broker has repeated an old message
 		}
 		t.bootAlternations++
 	default:

@@ -132,7 +132,7 @@ func (d *MessageChecker) AcceptMessage(agent wire.AgentID, e *wire.Envelope, m m
 		return ErrKnown
 	case now.isNotNewerThan(last):
 		switch t := d.cloneDetectorByAgent[agent]; {
-		case now.epoch == last.epoch: // duplicate delivery by the broker
+		case now.epoch == last.epoch: // the broker delivered the message twice
 		case isDeparture(e): // The last will of the previous boot may arrive after messages of the next boot.
 		case t != nil && t.bootAlternations > 0: // another boot of the agent has sent messages since
 			d.RejectMessage(agent, e, m, wire.RejectedClone)

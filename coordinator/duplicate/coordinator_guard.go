@@ -119,7 +119,7 @@ type announcementIdentity struct {
 type retentionCheck struct {
 	nextStepAt    time.Time // time of the next step; zero if the check has ended
 	brokerQueried bool      // true if the broker was queried; the next step publishes again
-	publications  uint      // number of publications of the announcement
+	publications  uint      // number of times that the announcement was published
 }
 
 // backoff returns the delay first, doubled for each repeated publication up to maxRetentionWait.
@@ -319,7 +319,7 @@ func (g *CoordinatorGuard) ReceiveAnnouncement(now time.Time, m mqtt.Message) (G
 	case own:
 	case !g.hasPrecedenceOver(a):
 		return GuardFinding{StopCause: g.newOutdatedError(a.position)}, nil
-	case !m.Retained: // a retained announcement may be old
+	case !m.Retained: // a retained announcement may be an old message
 		g.answerForeignAnnouncement(now, a.position)
 	}
 	return GuardFinding{}, nil
@@ -332,7 +332,7 @@ func (g *CoordinatorGuard) recordReturnedAnnouncement(now time.Time, a announcem
 	case a.digest == g.presentAnnouncement.digest:
 		g.retentionCheck = retentionCheck{publications: g.retentionCheck.publications}
 	case g.retentionCheck.brokerQueried:
-		g.retentionCheck.nextStepAt = now // The broker retains an earlier announcement.
+		g.retentionCheck.nextStepAt = now // the broker retains an earlier announcement
 	}
 	if a.position.Compare(g.lastReturnedAnnouncement.position) > 0 {
 		g.lastReturnedAnnouncement = a

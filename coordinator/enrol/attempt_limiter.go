@@ -9,14 +9,14 @@ import (
 const (
 	triesEvery = time.Minute
 	mostTries  = 5
-	mostSeen   = 1 << 15 // maximum number of sources per window
+	mostSeen   = 1 << 15 // maximum number of sources that are counted per time window
 )
 
 // attemptLimiter counts failed attempts per source: an IPv4 address or an IPv6 /64 network. It is safe for concurrent
 // use.
 type attemptLimiter struct {
 	mu                                sync.Mutex
-	windowStart                       time.Time // start of the current window
+	windowStart                       time.Time // start of the current time window
 	currentBySource, previousBySource map[netip.Prefix]int
 }
 

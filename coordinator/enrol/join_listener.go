@@ -77,7 +77,7 @@ func (d *Registrar) newJoinServer(log *slog.Logger) *http.Server {
 	s := &http.Server{
 		Handler: http.HandlerFunc(d.serveJoinRequest), ReadTimeout: patience, WriteTimeout: 2 * patience,
 		MaxHeaderBytes:    4 << 10,
-		ReadHeaderTimeout: greeting, // also limits the TLS handshake
+		ReadHeaderTimeout: greeting, // this timeout also limits the TLS handshake
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	s.SetKeepAlivesEnabled(false)

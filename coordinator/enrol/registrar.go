@@ -62,7 +62,7 @@ type Registrar struct {
 
 	presentedRootDocument atomic.Pointer[presentedRootDocument]
 
-	mu                sync.Mutex // serialises all changes
+	mu                sync.Mutex // serialises all changes of tokens and of the list of agents
 	tokens            *tokenStore
 	reportedOpenUntil time.Time // last reported value of OpenJoinUntil
 }
@@ -241,7 +241,7 @@ func (d *Registrar) CountMalformedRequest(from netip.Addr) {
 func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentRequest, binding []byte, from netip.Addr,
 	now time.Time) (
 	a wire.EnrolmentAnswer, reason wire.EnrolmentRefusalReason, err error) {
-	if err := ctx.Err(); err != nil { // waited too long for earlier requests
+	if err := ctx.Err(); err != nil { // the request has waited too long for earlier requests
 		return a, wire.EnrolmentStorageFailed, err
 	}
 	t := d.tokens.findForJoin(j, binding, now)
@@ -393,7 +393,7 @@ type JoinRefused struct {
 	Agent         wire.AgentID
 	SourceAddress string
 	Reason        wire.EnrolmentRefusalReason
-	Err           error // cause, if the reason is EnrolmentStorageFailed
+	Err           error // cause of the refusal, if the reason is EnrolmentStorageFailed
 }
 
 // Describe implements observe.Event.

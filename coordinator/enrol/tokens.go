@@ -41,7 +41,7 @@ func (t *tokenRecord) isUsedBy(j *wire.EnrolmentRequest) bool {
 // effect.
 type tokenStore struct {
 	disk         store.Disk
-	dir          string // state folder
+	dir          string // path of the state folder
 	storedTokens []tokenRecord
 }
 

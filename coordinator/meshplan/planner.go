@@ -14,7 +14,7 @@ import (
 // MixingGraph contains the edges of a round with mixing, and properties of their graph.
 type MixingGraph struct {
 	Edges        []round.MixingEdge // edges in the order of (A, B)
-	MixingAgents int                // number of agents that can mix
+	MixingAgents int                // number of agents that can mix with neighbours
 	// SecondEigenvalue is the absolute second eigenvalue |λ̂₂| of the weight matrix W if no message is lost, and
 	// EigenvalueRatio is |λ̂₂|/(1−|λ̂₂|). They are 1 and +Inf if the graph is disconnected.
 	SecondEigenvalue, EigenvalueRatio float64
@@ -59,7 +59,7 @@ func (p *Planner) PlanMesh(agents []round.MixingAgent, next func(MixingGraph, er
 			return func() {
 				if j.graph, j.err, j.done = graph, err, true; err != nil {
 					j.graph.Edges = nil
-					if p.latestPlanJob == j { // The next request must compute again.
+					if p.latestPlanJob == j { // the next request must compute the edges again
 						p.latestPlanJob = nil
 					}
 				}

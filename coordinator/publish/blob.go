@@ -7,7 +7,7 @@ import (
 
 // Blob is a task or a model that agents fetch in parts: chunks and a manifest. The zero value means no blob.
 type Blob struct {
-	Ref      wire.BlobRef // reference without inline data
+	Ref      wire.BlobRef // reference to the blob without the blob's data
 	Data     []byte
 	manifest wire.Manifest
 	seal     *wire.BlobSealer // encrypts the parts; nil if they are not encrypted

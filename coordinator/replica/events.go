@@ -50,7 +50,7 @@ func (e StandingBy) Describe(d *observe.EventDescription) {
 // LeadershipGained reports that this replica leads in a new epoch.
 type LeadershipGained struct {
 	Epoch          wire.Epoch
-	ClusterFounded bool // true if the cluster was empty
+	ClusterFounded bool // true if the cluster had no state before
 	// TakeoverDuration is the time from the detection of the previous leader's failure until this replica leads.
 	TakeoverDuration time.Duration
 }

@@ -43,7 +43,7 @@ func (l *Leadership) removeOrphanPieces() {
 	defer cancel()
 	keys, err := l.replica.cfg.Store.Keys(ctx)
 	if err != nil {
-		return // the next leader removes them
+		return // the next leader removes the remaining pieces
 	}
 	var gone []PieceHash
 	for _, key := range keys {

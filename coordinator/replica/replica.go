@@ -31,7 +31,7 @@ type Config struct {
 	Store    KeyValueStore
 	Folder   ReplicatedFolder
 	Name     string // unique name of this replica
-	Instance uint64 // random number of this process
+	Instance uint64 // random number that identifies this process
 	Runtime  host.JobRuntime
 	Observer observe.Observer
 }

@@ -19,7 +19,7 @@ type StoredModel struct {
 	Version         uint64
 	tensors         map[string]store.Tensor // tensors by name, because files differ in their order
 	Metadata        map[string]string
-	Standardization wire.Standardization // empty if the file contains none
+	Standardization wire.Standardization // standardisation of the columns; empty if the file contains none
 }
 
 // ReadModel reads and decodes a stored model. models verifies the file's SHA-256.
@@ -65,7 +65,7 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 	for _, t := range tensors {
 		m.tensors[t.Name] = t
 	}
-	if text := meta["format_version"]; text != "" { // absent in files of other programs
+	if text := meta["format_version"]; text != "" { // the key is absent in files of other programs
 		v, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
 			return nil, &store.CorruptError{Path: path, Reason: "invalid format_version " + strconv.Quote(text)}

@@ -54,9 +54,9 @@ type Keyring struct {
 
 // savedSecrets is the content of the secrets file.
 type savedSecrets struct {
-	Secrets         []wire.SealSecret // newest first; at most two
+	Secrets         []wire.SealSecret // encryption secrets, newest first; at most two
 	Run             wire.RunID
-	SinceRound      wire.RoundID     `json:"Since"` // first round of the newest secret
+	SinceRound      wire.RoundID     `json:"Since"` // first round in which the newest secret was used
 	AgentListDigest wire.Digest      `json:"List"`  // digest of the list of agents that may have the keys
 	RootVersion     wire.RootVersion `json:"Root"`  // version of the root document when the secret was created
 }

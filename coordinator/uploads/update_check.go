@@ -31,7 +31,7 @@ func (u *Uploads) checkUpdate(m *wire.Update, size int64, data transfer.ChunkSto
 	of := codec.ForName[float32](m.PayloadManifest.Codec)
 	squares, failed, err := 0.0, error(nil), error(nil)
 	if codec.DecodesOnlyWholeVectors(of) {
-		u.unpackMutex.Lock() // limits memory to one whole vector
+		u.unpackMutex.Lock() // only one whole vector may be in memory at a time
 		squares, failed, err = checkWholeVector(of, size, data, want.elementCount)
 		u.unpackMutex.Unlock()
 	} else {

@@ -15,7 +15,7 @@ import (
 // survey found. The user deletes the lines of values that the model does not need.
 type Proposal struct {
 	Agent       string // sections data and readings of agentd.yaml, and predict in a comment
-	Coordinator string // section task of coordinator.yaml, with inputs
+	Coordinator string // section task of coordinator.yaml, with its inputs
 }
 
 // Propose returns the proposal for the series, which are read from the broker at brokerURL.
@@ -69,7 +69,7 @@ func Propose(all []*Series, brokerURL string) Proposal {
 	if len(changing) > 0 {
 		grid := "step: " + step
 		if slices.ContainsFunc(settings, topicSettings.hasOwnTime) {
-			grid += ", lateness: 10s" // the clocks of the devices differ
+			grid += ", lateness: 10s" // the lateness allows for different clocks of the devices
 		}
 		fmt.Fprintf(&coordinator, "  grid: {%s}\n  features: [%s]\n  target: %s in %s\n", grid,
 			strings.Join(changing, ", "), changing[0], step)

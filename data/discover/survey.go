@@ -37,10 +37,10 @@ const (
 type Series struct {
 	System   string // name of the system, such as Tasmota
 	Device   string // name of the device in its system
-	Quantity string // name of the value
+	Quantity string // name of the measured value
 	Unit     string // unit, if the device or Home Assistant states one
 
-	Topic, Column string // column of the value in data.columns
+	Topic, Column string // topic and column that select the value in data.columns
 
 	Count     int // number of messages with a number
 	Missing   int // number of messages whose value is missing or not a number
@@ -77,7 +77,7 @@ type Survey struct {
 	decoders   map[string]payload.Decoder // decoder by format
 	announced  map[seriesKey]announcedValue
 	rejections map[string]int  // number of undecodable messages by system
-	hidden     map[string]bool // columns that may be secret
+	hidden     map[string]bool // columns whose names suggest a secret
 	// Messages is the number of messages. Skipped is the number of messages and values that exceeded a limit of the
 	// survey.
 	Messages, Skipped int

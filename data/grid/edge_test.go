@@ -328,7 +328,7 @@ func TestMemoryIsFlat(t *testing.T) {
 	for range 3000 {
 		add()
 	}
-	if n := testing.AllocsPerRun(20_000, add); n > 0.02 { // one row per second: its three slices
+	if n := testing.AllocsPerRun(20_000, add); n > 0.02 { // one row per second, with its three slices
 		t.Errorf("%v allocations a reading", n)
 	}
 }

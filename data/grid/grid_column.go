@@ -12,7 +12,7 @@ import (
 type gridColumn struct {
 	spec.ColumnExpression
 	input             *inputState // input of the column; nil for calendar columns
-	lagOrWindowPoints int64       // lag or window in grid points
+	lagOrWindowPoints int64       // lag or window length in grid points
 	classIndex        float64
 }
 

@@ -61,7 +61,7 @@ func (o *oracle) believed(in spec.InputSeries) (all []grid.Reading) {
 		steps := max(1, float64(b.Time-a.Time)/float64(o.step()))
 		return in.MaxJump > 0 && math.Abs(a.Value-b.Value) > in.MaxJump*steps
 	}
-	from := 0 // index after the last accepted reading
+	from := 0 // index of the reading after the last accepted one
 	for i, r := range moving {
 		near := len(all) == 0 || !far(all[len(all)-1], r)
 		third := i-from >= 2 && !far(moving[i-1], r) && !far(moving[i-2], moving[i-1])

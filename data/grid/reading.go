@@ -58,11 +58,11 @@ const (
 	ReasonNotFinite    UnusedReason = "not_finite"    // infinite or too large for a float32
 	ReasonOutOfRange   UnusedReason = "out_of_range"  // outside the valid range of the input
 	ReasonWrongUnit    UnusedReason = "wrong_unit"    // in a unit that cannot be converted to the unit of the input
-	ReasonUnknownClass UnusedReason = "unknown_class" // not a class of the input
+	ReasonUnknownClass UnusedReason = "unknown_class" // the value is not a class of the input
 	ReasonLate         UnusedReason = "late"          // older than the newest reading by more than the lateness
 	ReasonDuplicate    UnusedReason = "twice"         // duplicate with the same input, source and time
 	ReasonStuck        UnusedReason = "stuck"         // the input has had the same value for too long
-	ReasonJump         UnusedReason = "jump"          // too far from the previous value
+	ReasonJump         UnusedReason = "jump"          // the value is too far from the previous value
 	ReasonBadTime      UnusedReason = "bad_time"      // not a time, or before 1970 or after 2261
 	ReasonFutureTime   UnusedReason = "future"        // later than the device's clock or the following readings
 	ReasonMalformed    UnusedReason = "malformed"     // in a line or payload that cannot be parsed

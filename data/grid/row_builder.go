@@ -11,7 +11,7 @@ import (
 
 // RowBuilderConfig defines the rows that a RowBuilder makes.
 type RowBuilderConfig struct {
-	Recipe           spec.RowRecipe // recipe with its defaults filled in
+	Recipe           spec.RowRecipe // recipe for the rows, with its defaults filled in
 	ExpandedFeatures []string       // column expressions without short forms
 	Target           string         // target expression; empty means that all targets are 0
 	CalendarZone     *time.Location // time zone of calendar columns; nil means UTC

@@ -289,10 +289,11 @@ func TestReadings(t *testing.T) {
 		{FormatJSON, "a", `{"time":"","v":1}`, "v", "=1"},
 		{FormatJSON, "a", `[{"v":1},{"v":2},{"w":3}]`, "*.v", "=1 =2"},
 		{FormatCBOR, "a", "\x18\x2a", "", "=42"},
-		{FormatCBOR, "a", "\xf9\x7e\x00", "", "=null"},                          // NaN
-		{FormatCBOR, "a", "\xf9\xfc\x00", "", "=-Inf"},                          // −Infinity
-		{FormatCBOR, "a", "\xa1\x05\x20", "5", "=-1"},                           // an integer as the key
-		{FormatCBOR, "a", "\xd9\xd9\xf7\xa1\x61v\xc2\x42\x01\x00", "v", "=256"}, // self-described; a bignum
+		{FormatCBOR, "a", "\xf9\x7e\x00", "", "=null"}, // the number NaN in CBOR
+		{FormatCBOR, "a", "\xf9\xfc\x00", "", "=-Inf"}, // the number −Infinity in CBOR
+		{FormatCBOR, "a", "\xa1\x05\x20", "5", "=-1"},  // a map whose key is an integer
+		// a self-described payload with a big number
+		{FormatCBOR, "a", "\xd9\xd9\xf7\xa1\x61v\xc2\x42\x01\x00", "v", "=256"},
 		{FormatCBOR, "a", "\xa1\x61v\x41\x00", "v", `={"type":"[]uint8"}`},
 		{FormatCBOR, "a", "\xc1\x1a\x69\xa4\x2a\x40", "", "=2026-03-01T12:00:00Z"},
 		// RFC 8428, section 6: the same pack as in section 5.1.2 in CBOR

@@ -90,7 +90,7 @@ func quoteTextAround(text []byte, offset int) string {
 //   - Any other unquoted value that is not valid JSON, such as 0x1F, is replaced by a string with the same text.
 type repairedJSON struct {
 	text           []byte
-	originalLength int // length of the original text
+	originalLength int // length of the original text in bytes
 	pieces         []repairedPiece
 	openBrackets   []byte // opening brackets that have not been closed
 	expectsValue   bool   // whether the next word is the value of a member or an element
@@ -213,7 +213,7 @@ func (r *repairedJSON) addWord(word []byte) {
 		r.text = append(r.text, number...)
 	case r.expectsValue:
 		quoted, err := json.Marshal(string(word))
-		if err != nil { // cannot happen for strings
+		if err != nil { // this error cannot occur for strings
 			quoted = word
 		}
 		r.text = append(r.text, quoted...)

@@ -72,7 +72,7 @@ type Content struct {
 	isTree   bool
 	clock    *TimeField // position of the time in a tree
 	treeTime Reading    // time that applies to all values of a tree, unless the path of the time has a wildcard
-	readings []Reading  // content of a list
+	readings []Reading  // readings, if the content is a list
 	// BirthTopic is the Topic of a device if the content contains all values of the device.
 	BirthTopic string
 	// NodeProblem is set by formats with a state for each sender, such as Sparkplug B.
@@ -81,7 +81,7 @@ type Content struct {
 
 // NodeProblem describes the state of the sender of a message.
 type NodeProblem struct {
-	Node    string // name of the sender
+	Node    string // name of the node that sent the message
 	Problem string // empty if the sender has no problem
 	// CommandTopic and Command form the message that requests the missing information from the sender. They are empty
 	// if no message should be published.
@@ -341,7 +341,7 @@ func ValueText(v any) string {
 		return string(v)
 	}
 	text, err := json.Marshal(v)
-	if err != nil { // cannot happen for values of trees
+	if err != nil { // this error cannot occur for values of trees
 		return fmt.Sprint(v)
 	}
 	return string(text)

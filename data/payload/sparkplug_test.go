@@ -15,7 +15,7 @@ type sparkplugStep struct {
 	payload []byte
 	want    string // readings of all columns, as in readingsText
 	problem string // part of the problem of the node; "" means none
-	command bool   // whether the births are requested
+	command bool   // whether the decoder requests the birth messages
 }
 
 // runSparkplugSession decodes messages in order, which arrive one second apart, and checks the results.
@@ -177,7 +177,7 @@ func TestSparkplugLimits(t *testing.T) {
 	for i := range uint64(16) {
 		var metrics []sparkplug.Metric
 		for alias := range uint64(perNode) {
-			metrics = append(metrics, aliased("m", alias+i*perNode, 0)) // other aliases in the second birth
+			metrics = append(metrics, aliased("m", alias+i*perNode, 0)) // the second birth message uses other aliases
 		}
 		topic := fmt.Sprintf("spBv1.0/g/NBIRTH/n%d", i%8)
 		if _, err := d.Decode(Message{Topic: topic, Payload: encodeSparkplug(0, 1, metrics...)}); err != nil {

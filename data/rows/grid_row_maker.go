@@ -32,7 +32,7 @@ type gridRowMaker struct {
 	keepsOutliersOnRestart bool
 	rereadLimit            RereadLimit
 	targetFilter           TargetFilter
-	storeErr               error // error of storing rows
+	storeErr               error // error that occurred while storing rows
 }
 
 // ValueRules contains the configured rules for accepting values.
@@ -287,7 +287,7 @@ func (r *gridRowMaker) updateQualityReport(rows int) {
 		}
 		if c.LastGapTime > 0 {
 			e.LastUnusedWhere = "the row at " + FormatTime(c.LastGapTime)
-			for why := range c.Unused { // for reasons without a rejected reading
+			for why := range c.Unused { // add the reasons for which no rejected reading is stored
 				e.SetLastUnusedValue(why, data.UnusedValue{Where: e.LastUnusedWhere})
 			}
 		}

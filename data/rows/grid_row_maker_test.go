@@ -435,7 +435,7 @@ func TestUpdatedReport(t *testing.T) {
 	if _, err := r.Snapshot(); err != nil || r.Changed() {
 		t.Fatalf("changed %t, error %v", r.Changed(), err)
 	}
-	f.hours(500_020, 500_060, 0) // outside the range, so that no row follows
+	f.hours(500_020, 500_060, 0) // the readings are outside the valid range, so that they add no row
 	r.(data.QualityUpdater).UpdateQualityReport()
 	report := r.(data.QualityReporter).QualityReport()
 	if n := report.Columns[0].Unused[grid.ReasonOutOfRange]; n != 40 {

@@ -41,7 +41,7 @@ type TimeOrderCheck struct {
 
 	lines      int // number of lines classified so far
 	lastNumber uint64
-	lastClass  timeOrderClass // class of the line lastNumber
+	lastClass  timeOrderClass // class of the line with number lastNumber
 }
 
 // chainEntry is one line in a chain of ascending timestamps.
@@ -57,7 +57,7 @@ type timeOrderClass int
 const (
 	TimeInOrder timeOrderClass = iota
 	TimeLate                   // older than the newest line by more than the lateness
-	TimeOutlier                // later than the lines that follow
+	TimeOutlier                // the timestamp is later than the lines that follow
 )
 
 const (

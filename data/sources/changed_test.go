@@ -215,7 +215,7 @@ func TestBadFilesOfFolder(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		file, text string
-		more       int // number of rows read from it
+		more       int // number of rows that are read from the file
 	}{
 		"empty":            {"log-2026-03-03.csv", "", 0},
 		"half a header":    {"log-2026-03-03.csv", "time,te", 0},

@@ -296,7 +296,7 @@ func row(s *learner.Samples[float32], i int) [3]float32 {
 // csvHarness is a harness that writes a CSV file.
 type csvHarness struct {
 	path  string
-	sound string // content before it was damaged
+	sound string // content of the file before it was damaged
 }
 
 func (h *csvHarness) config() data.Config {

@@ -168,7 +168,7 @@ func (t *columnMapping) readingSourceHash(record []string) uint64 {
 	h := fnv.New64a()
 	for i, text := range record {
 		if i != t.timeColumnIndex && !slices.Contains(t.columnIndexes, i) {
-			_, _ = io.WriteString(h, text+"\x00") // a hash never returns an error
+			_, _ = io.WriteString(h, text+"\x00") // writing to a hash never returns an error
 		}
 	}
 	return h.Sum64()

@@ -366,7 +366,7 @@ func (r *csvRecordReader) skipPreamble() {
 	for n := range r.preambleLineCount + 1 {
 		line, err := r.peekLine(0)
 		if err != nil {
-			return // the next read returns the error
+			return // the next read will return the error
 		}
 		if n == 0 {
 			r.linesAhead[0].text = bytes.TrimPrefix(line.text, []byte("\ufeff"))

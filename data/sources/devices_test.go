@@ -20,7 +20,7 @@ type deviceMessage struct {
 	file, topic string
 	columns     map[string]string
 	topics      []data.TopicSettings
-	time        string // data.time
+	time        string // value of the configuration key data.time
 	want        []string
 }
 

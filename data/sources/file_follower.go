@@ -179,7 +179,7 @@ func (p *readProgress) filePosition(path string) *readPosition {
 func (f *fileFollower) updateStamps() bool {
 	f.lastStamps = f.currentStamps()
 	if len(f.lastStamps) == 0 {
-		return true // readNewData returns the error
+		return true // readNewData will return the error
 	}
 	for _, s := range f.lastStamps {
 		if p := f.progress.filePosition(s.path); p == nil || !s.equal(p.stamp) || p.hasUnreadUnterminatedLine &&

@@ -17,7 +17,7 @@ func TestBoundaryStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := "t,x,y\n"
 			for i := range 10 {
-				text += fmt.Sprintf("2026-03-01T00:%02d:00Z,%d,0\n", i/2, i) // pairs of rows have equal times
+				text += fmt.Sprintf("2026-03-01T00:%02d:00Z,%d,0\n", i/2, i) // each pair of rows has the same time
 			}
 			h, r := csvAt(t, "d.csv", text, c)
 			_, v := xs(t, r)

@@ -397,7 +397,7 @@ func (l *lineSource) readingSourceHash(v any) uint64 {
 			len(l.columns) == 0 {
 			continue
 		}
-		_, _ = fmt.Fprintf(h, "%q=%v\x00", name, object[name]) // a hash never returns an error
+		_, _ = fmt.Fprintf(h, "%q=%v\x00", name, object[name]) // writing to a hash never returns an error
 	}
 	return h.Sum64()
 }

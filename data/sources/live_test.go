@@ -250,7 +250,8 @@ func TestMissingInPayloads(t *testing.T) {
 func TestAClassMayBeNA(t *testing.T) {
 	for value, want := range map[string]string{`"NA"`: "1 used, 1 missing", `"unknown"`: "0 used, 2 missing",
 		`1.0`: "1 used, 1 missing", `"1.0"`: "1 used, 1 missing", `1`: "1 used, 1 missing",
-		`"2"`: "0 used, 1 missing, 1 unknown_class", `NaN`: "0 used, 2 missing"} { // the last message has no value
+		// the last message of each case has no value
+		`"2"`: "0 used, 1 missing, 1 unknown_class", `NaN`: "0 used, 2 missing"} {
 		synctest.Test(t, func(t *testing.T) {
 			w := everyMinute("")
 			r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{

@@ -53,7 +53,7 @@ func inputNameFromLevel(level string) string {
 
 // payloadTimeField defines where a payload contains its time, and the format of the time.
 type payloadTimeField struct {
-	path       payload.Path // empty means the time of arrival
+	path       payload.Path // path of the time; empty means the time of arrival
 	isOptional bool
 	timeFormat
 }
@@ -85,7 +85,7 @@ type payloadParser struct {
 // payloadMeta describes the origin and the arrival of a payload.
 type payloadMeta struct {
 	place      string    // topic or line number, for error messages
-	sourceHash uint64    // Source value of the readings
+	sourceHash uint64    // value of Reading.Source for all readings of the payload
 	receivedAt time.Time // time of arrival
 	isRetained bool      // whether the broker had stored the message
 }

@@ -171,7 +171,7 @@ func TestLastLine(t *testing.T) {
 	age = minUnchangedAge
 	expect(true, "", 1, 2)
 	expect(false, "", 1, 2)
-	h.put(t, h.content()+"\n3,3\n") // the line break arrives after all
+	h.put(t, h.content()+"\n3,3\n") // the missing line break arrives after all
 	expect(true, "", 1, 2, 3)
 	h.put(t, h.content()+"4,")
 	expect(true, "", 1, 2, 3)

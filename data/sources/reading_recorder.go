@@ -52,7 +52,7 @@ func newReadingRecorder(e data.CollectorEnv, stats *sourceStats) *readingRecorde
 		closeSignal: make(chan struct{}), writeLoopEnded: make(chan struct{})}
 	// Make the write loop write the counts file after a value was rejected.
 	stats.onUnusedValue = func() { signalWithoutBlocking(r.pendingSignal) }
-	flushed := r.flushPending() // opens the ring on this goroutine
+	flushed := r.flushPending() // the first call opens the ring on this goroutine
 	go r.runWriteLoop(!flushed)
 	return r
 }

@@ -107,7 +107,7 @@ func firstFeatures(v data.RowSnapshot, features int) (all []float32) {
 func TestRotation(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rotate  func(t *testing.T, path, text string)
-		text    string // text of the new file
+		text    string // content of the new file
 		want    []float32
 		renewed bool
 	}{
@@ -211,7 +211,8 @@ func TestPatternWithoutFiles(t *testing.T) {
 	if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 3 || s.Probe() != nil {
 		t.Error(v, err)
 	}
-	named := data.Config{CSVPath: filepath.Join(dir, "export[1].csv")} // a file and not a pattern
+	// the path of a single file that looks like a pattern
+	named := data.Config{CSVPath: filepath.Join(dir, "export[1].csv")}
 	if err := os.WriteFile(named.CSVPath, []byte(dayFile(1, 2)), 0o600); err != nil {
 		t.Fatal(err)
 	}

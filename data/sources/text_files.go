@@ -118,7 +118,7 @@ func OpenTextFile(path string) (io.ReadCloser, error) {
 	}
 	text, plain, err := newTextReader(path, f)
 	if err != nil {
-		_ = f.Close() // return the first error
+		_ = f.Close() // the error of Close is ignored in favour of the first error
 		return nil, err
 	}
 	return textFileReader{text, f, plain}, nil

@@ -239,7 +239,7 @@ func splitTopicAndPath(text string) (topic, path string, err error) {
 // topicHash returns the hash of a topic. It is used as the Source of its readings.
 func topicHash(topic string) uint64 {
 	h := fnv.New64a()
-	_, _ = io.WriteString(h, topic) // a hash never returns an error
+	_, _ = io.WriteString(h, topic) // writing to a hash never returns an error
 	return h.Sum64()
 }
 

@@ -44,10 +44,10 @@ type Metric struct {
 	Timestamp  uint64 // in milliseconds since 1970; 0 means none
 	DataType   uint64 // data type of the value; 0 means none
 	IsNull     bool   // whether the value is unknown
-	Unit       string // the property engUnit; empty means none
+	Unit       string // unit in the property engUnit; empty means no unit
 	ValueField Field  // field that contains the value; 0 means none
 	Bits       uint64 // value as bits, or 0 or 1 for a boolean
-	Text       string // value of FieldString
+	Text       string // text, if ValueField is FieldString
 }
 
 // Field is the number of a field with a value.

@@ -18,7 +18,7 @@ var identity = Conversion{Factor: 1}
 // Apply returns the converted value.
 func (c Conversion) Apply(x float64) float64 {
 	if c == identity {
-		return x // keeps the sign of zero
+		return x // returning x keeps the sign of zero
 	}
 	return float64(c.Factor*x) + c.Offset // the conversion prevents a fused operation, which rounds differently
 }

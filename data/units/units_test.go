@@ -64,7 +64,7 @@ func TestBetweenRefuses(t *testing.T) {
 		{"furlong", "m", `"furlong" is an unknown unit and cannot be converted to "m"`},
 		{"m", "furlong", `"m" cannot be converted to "furlong", which is an unknown unit`},
 		{"furlong", "parsec", `"furlong" and "parsec" are different units, and both are unknown`},
-		{"mw", "W", `"mw" is an unknown unit and cannot be converted to "W"`}, // mW or MW
+		{"mw", "W", `"mw" is an unknown unit and cannot be converted to "W"`}, // the unit may be mW or MW
 		{"", "W", `"" is an unknown unit and cannot be converted to "W"`},
 	} {
 		if _, err := Between(tt.from, tt.to); err == nil || err.Error() != tt.want {

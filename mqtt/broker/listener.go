@@ -25,12 +25,12 @@ type listener struct {
 
 	closing      chan struct{}
 	closedAsSlow atomic.Int64
-	running      sync.WaitGroup // counts the connections and Serve
+	running      sync.WaitGroup // counts the open connections and the Serve call
 
 	mu              sync.Mutex
 	closed          bool
 	refusedSinceLog int       // refused connections since the last log line
-	refusalLoggedAt time.Time // time of the last log line
+	refusalLoggedAt time.Time // time of the last log line about refused connections
 	conns           map[*conn]struct{}
 	connCountByIP   map[netip.Addr]int
 	clients         map[string]*conn // newest connection by client id

@@ -111,5 +111,5 @@ type PullerStats struct {
 	StorageFailures uint64
 	CorruptMessages uint64 // messages that are malformed or do not match their hash
 	IgnoredMessages uint64 // duplicate messages, or messages that arrived before they could be verified
-	Stalls          uint64 // timeouts during which no part arrived
+	Stalls          uint64 // number of timeouts during which no part arrived
 }

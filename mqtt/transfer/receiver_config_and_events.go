@@ -133,13 +133,13 @@ type ReceiverStats struct {
 	DroppedTransfers                 uint64 // transfers dropped after a long time without progress
 	ReplacedTransfers                uint64 // unfinished transfers that were replaced by an offer of a different update
 	SentCredits                      uint64 // sent credits, including repeats
-	ExpiredLeases                    uint64 // leases that ended with chunks missing
+	ExpiredLeases                    uint64 // number of leases that ended while chunks were missing
 	StoredChunks                     uint64
 	ResumedChunks                    uint64 // chunks that were already in a storage when it was opened
 	StorageFailures                  uint64
-	DuplicateChunks                  uint64 // chunks received more than once
+	DuplicateChunks                  uint64 // number of chunks received more than once
 	CorruptChunks                    uint64 // chunks that do not match their hash
-	UnknownChunks                    uint64 // chunks without an active transfer
+	UnknownChunks                    uint64 // number of chunks received without an active transfer
 	StaleOffers                      uint64 // offers that the agent sent before its latest start
 	// IgnoredOffers is the number of offers that were ignored because the update is complete, another update is being
 	// stored, or space is missing.
