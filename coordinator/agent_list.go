@@ -34,8 +34,9 @@ func (c *Coordinator) replaceAgentList(list *enrolled.List) {
 	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: list.Len(), RemovedAgents: gone})
 }
 
-// ResetBootCounter resets the boot counter of an agent, for example after it lost its state folder. Its next message is
-// accepted. The error is ErrUnlisted, or reports that the owner goroutine did not respond before ctx ended.
+// ResetBootCounter resets the stored boot counter of an agent, for example after the agent lost its state folder. The
+// coordinator then accepts the agent's next message. The error is ErrUnlisted, or reports that the owner goroutine did
+// not respond before ctx ended.
 func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) error {
 	unlisted := false
 	err := c.runOnOwnerLoop(ctx, func() {
@@ -59,8 +60,8 @@ func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 	c.revokeAgentsInRound(agents)
 }
 
-// agentsWithRunState returns the agents that obey a later announcement, participate in the current round, or are
-// suspended.
+// agentsWithRunState returns the agents for which the coordinator keeps state of the run: agents that follow an
+// announcement later than the coordinator's own, participants of the current round, and suspended agents.
 func (c *Coordinator) agentsWithRunState() []wire.AgentID {
 	all := slices.Collect(c.duplicateGuard.AheadAgents())
 	r := c.roundMachine.JournalRecord()
@@ -79,8 +80,8 @@ func (c *Coordinator) revokeAgentsInRound(agents []wire.AgentID) {
 	}
 }
 
-// delistedParticipants returns the participants of the journaled round that were removed from the list while no
-// coordinator was running.
+// delistedParticipants returns the participants of the round in the journal that were removed from the list of agents
+// while no coordinator was running.
 func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
 	for _, p := range c.roundMachine.JournalRecord().Participants {
 		if c.messageChecker.AgentKey(p.Agent) == nil {
@@ -101,7 +102,7 @@ type AgentListChanged struct {
 	RemovedAgents []wire.AgentID
 }
 
-// Describe implements observe.Event. It resolves the condition of duplicate devices (clones) for each removed agent.
+// Describe implements observe.Event. It resolves the alert "two devices use one identity" of each removed agent.
 func (e AgentListChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(enrolledAgents, float64(e.ListedAgents))
 	for _, agent := range e.RemovedAgents {

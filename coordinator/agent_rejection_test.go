@@ -20,7 +20,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lastRejection returns the reason of the newest rejection that an agent reported, and the number of its rejections.
+// lastRejection returns the reason of the newest rejection that an agent reported, and the number of rejections that it
+// reported.
 func lastRejection(f *federation, who wire.AgentID) (reason wire.MessageRejectionReason, times int) {
 	all := events[presence.MessagesRejected](f, who)
 	if len(all) == 0 {
@@ -41,8 +42,9 @@ func countsIt(f *federation, who wire.AgentID) func() bool {
 	}
 }
 
-// TestRejected checks that a device learns why its messages are ignored until they are accepted. Cases are an unlisted
-// device, a device with another key, and a device removed while it works.
+// TestRejected checks that the coordinator sends a device the reason why its messages are ignored, and stops once the
+// messages are accepted. The cases are an unlisted device, a device with a different key, and a device that is removed
+// from the list while it works.
 func TestRejected(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -101,7 +103,8 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// perMinute checks that at most one rejection per minute is sent, except when agents are removed from the list.
+// perMinute checks that the coordinator sends at most one rejection per minute, except when agents are removed from the
+// list.
 func perMinute(t *testing.T, f *federation, revoked time.Time) {
 	t.Helper()
 	f.mu.Lock()
@@ -185,7 +188,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestRejectedClone checks that of two devices with one identity, the device whose messages are ignored receives a
+// TestRejectedClone checks that if two devices use one identity, the device whose messages are ignored receives a
 // rejection.
 func TestRejectedClone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -211,8 +214,8 @@ func TestRejectedClone(t *testing.T) {
 	})
 }
 
-// TestReplaced assigns an id to another device with its own key. Once the list contains that key, the device is
-// accepted without a reset, although its boot counter starts at 1.
+// TestReplaced checks that an agent id can be assigned to another device with a different key. Once the list contains
+// the new key, the device is accepted without a reset, although its boot counter starts at 1.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := endless(t)

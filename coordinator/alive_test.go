@@ -68,7 +68,7 @@ func TestAlive(t *testing.T) {
 	})
 }
 
-// TestSetAgents adds an agent to the list and removes another one during a run.
+// TestSetAgents checks that during a run an agent added to the list begins to train, and a removed agent stops.
 func TestSetAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -100,7 +100,7 @@ func TestSetAgents(t *testing.T) {
 		}
 		before := len(events[training.LocalTrainingFinished](f, "a0"))
 		f.until(time.Hour, "going on", func() bool { return len(events[training.LocalTrainingFinished](f, "a2")) > 8 })
-		// It may finish the round that it was invited to.
+		// The removed agent may finish the round to which it was already invited.
 		if after := len(events[training.LocalTrainingFinished](f, "a0")); after > before+1 {
 			t.Errorf("an agent that is no longer in the list trained %d times more", after-before)
 		}
@@ -113,8 +113,8 @@ func TestSetAgents(t *testing.T) {
 	})
 }
 
-// TestSetAgentsReplacesADevice assigns the id of a device with many boots to another device, which starts with its
-// first boot.
+// TestSetAgentsReplacesADevice checks that a new device can take over the id of a device that has booted many times.
+// The new device has a new key, and its boot counter starts from the beginning.
 func TestSetAgentsReplacesADevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

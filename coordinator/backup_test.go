@@ -17,8 +17,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 )
 
-// TestBackup checks that agents which have continued obey a restored backup, and that the backup includes the applied
-// task. The folder contains files of a coordinator that refused to start without its state.
+// TestBackup checks that agents follow a coordinator restored from a backup, although they have worked on later rounds
+// since. The backup includes the applied task. The backup is restored over files of a coordinator that refused to start
+// without its state.
 func TestBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -27,7 +28,8 @@ func TestBackup(t *testing.T) {
 		f.rounds(3)
 		var backup bytes.Buffer
 		models := filepath.Join(f.coord.dir, runs.ModelsDir, fmt.Sprint(present(t, f).Run))
-		must(t, os.WriteFile(filepath.Join(models, ".fedmesh-tmp-A"), []byte("x"), 0o600)) // unfinished file
+		// file whose writing was not finished
+		must(t, os.WriteFile(filepath.Join(models, ".fedmesh-tmp-A"), []byte("x"), 0o600))
 		must(t, f.host.Backup(within(t, time.Minute), &backup))
 		at := len(events[aggregation.ModelReady](f))
 		control := coordinator.OperatorDecisions{Task: coordinator.AppliedTask{Version: 4,

@@ -13,7 +13,7 @@ type brokerLinkMonitor struct {
 	observer observe.Observer
 	onChange func(up bool)        // called when the connection changes; may be nil
 	selfTest *mqtt.BrokerSelfTest // self-test of the connection; nil if disabled
-	// subscriptions that the broker refused, except subscriptions of the publisher
+	// refusedFilters contains the subscriptions that the broker refused, except subscriptions of the publisher.
 	refusedFilters mqtt.RefusedFilters
 	isUsable       bool // true if the connection is up and the coordinator may work over it
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// TestOverTCP trains eight agents for three rounds over TCP with the embedded broker. The model is downloaded in parts
-// and updates are sent against credit.
+// TestOverTCP trains eight agents for three rounds over TCP with the embedded broker. The model is downloaded in parts,
+// and uploads of updates use credit-based flow control.
 func TestOverTCP(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {
@@ -79,7 +79,7 @@ func TestBudgetEstimate(t *testing.T) {
 	f.start()
 	f.finished(time.Minute)
 	for _, a := range f.agents {
-		var estimate uint64 // estimate for a training round
+		var estimate uint64 // estimated traffic of a training round in bytes
 		for _, b := range events[budget.UplinkUsageChanged](f, a.id) {
 			estimate = max(estimate, b.EstimatedRoundBytes)
 		}

@@ -45,11 +45,12 @@ func closedRounds(f *federation, n int) func() bool {
 	return func() bool { return len(events[round.RoundClosed](f)) >= n }
 }
 
-// Seeds whose nonces are in this order.
+// smaller, middle and larger are seeds of random generators whose first nonces are in ascending order.
 const smaller, middle, larger = 5, 2, 7
 
-// TestClones checks that a clone of a device is reported in both devices' logs and by the coordinator, for all
-// combinations of boot counters and nonces. The two do not compete, and one of them continues to work.
+// TestClones checks that two devices with one identity (clones) are detected, for all combinations of boot counters and
+// nonces. Both devices and the coordinator report the clone. The devices do not keep disconnecting each other, and one
+// of them continues to work.
 func TestClones(t *testing.T) {
 	for i, c := range []struct {
 		boots [2]wire.Epoch

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// passesOver is a trainer that does not support the task section with the codec.
+// passesOver is a trainer that reports no support for the task section that selects the codec.
 type passesOver struct{ training.LocalTrainer }
 
 func (o passesOver) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
@@ -26,7 +26,8 @@ func (o passesOver) NewBlock(ctx context.Context, r wire.RoundID, p *task.Compil
 }
 
 // TestRoundOfTwoCodecs checks that an agent without support for the codec of a round sends raw updates, which are
-// aggregated with the others. The coordinator is killed during uploads and during the aggregation.
+// aggregated with the encoded updates of the other agents. The coordinator is killed during uploads and during the
+// aggregation.
 func TestRoundOfTwoCodecs(t *testing.T) {
 	for _, word := range spec.Codecs()[len(spec.MixingCodecs()):] {
 		t.Run(string(word), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { twoCodecs(t, word) }) })
@@ -64,7 +65,7 @@ func twoCodecs(t *testing.T, word spec.Codec) {
 		f.coord.again()
 	}
 	f.finished(time.Hour)
-	wait(time.Minute) // until agents have received the last acceptances
+	wait(time.Minute) // until agents have received the acceptances of their last updates
 	if r := events[round.UpdateRefused](f); len(r) > 0 {
 		t.Errorf("refused: %+v", r)
 	}

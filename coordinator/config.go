@@ -40,15 +40,16 @@ type Config struct {
 	Federation wire.FederationName
 	Key        ed25519.PrivateKey
 	Agents     *enrolled.List // list of agents, which the coordinator owns and closes
-	// RootDocuments contains consecutive versions of the root document. The last one is in force; earlier ones are for
-	// devices that were offline. It is empty if keys are defined only in configuration files.
+	// RootDocuments contains consecutive versions of the root document (signed list of trusted keys). The last version
+	// is in force; earlier versions are for devices that were offline. RootDocuments is empty if keys are defined only
+	// in configuration files.
 	RootDocuments []wire.RootDocument
 	Topics        mqtt.Topics
 	Round         round.Config
-	// Task is the learning task, without a standardisation.
+	// Task is the learning task, without the standardisation of its columns.
 	Task wire.Task
-	// TaskVersion is the version of the applied task. If the run in the state folder has another version, it adopts the
-	// task and keeps its model. 0 means that tasks have no versions.
+	// TaskVersion is the version of the applied task. If the run in the state folder has a task of another version, the
+	// run adopts this task and keeps its model. 0 means that tasks have no versions.
 	TaskVersion uint64
 	// Standardize adds a statistics round before the first training round. Standardised features are clipped to
 	// ±FeatureClipDeviations; 0 means no clipping.
@@ -59,9 +60,11 @@ type Config struct {
 	FeatureClipDeviations float64
 	// MaxUpdateNorm is the maximum ‖Δ‖₂ of an accepted update; 0 means no limit.
 	MaxUpdateNorm float64
-	// MakeEdges computes the edges between the agents of a round with mixing: see package edges.
+	// MakeEdges computes the edges between the agents of a round in which neighbours mix their models: see package
+	// edges.
 	MakeEdges func(agents []round.MixingAgent) (meshplan.MixingGraph, error)
-	// IssuesAttestations enables signed attestations of agents' keys, for agents that discover neighbours themselves.
+	// IssuesAttestations enables signed attestations of agents' keys, for agents that discover their neighbours
+	// themselves.
 	IssuesAttestations bool
 	// HeldOutSource contains data for scoring each new model; nil disables scoring.
 	HeldOutSource data.Source
@@ -76,8 +79,9 @@ type Config struct {
 	// Audit is the audit log, whose newest entry is signed in each line of the run's history; may be nil.
 	Audit *audit.Log
 	// RenewCredentials issues a new key, a new certificate or both to a device, and returns when they are on disk. The
-	// request is signed with its own key. RenewCredentials runs on a separate goroutine until ctx ends. vouched is
-	// false if the listed key no longer vouches for the request; then no answer is sent.
+	// device has signed the request with the key that the request contains. RenewCredentials runs on a separate
+	// goroutine until ctx ends. vouched is false if the key in the list of agents no longer confirms the request; then
+	// no answer is sent.
 	RenewCredentials func(ctx context.Context, agent wire.AgentID,
 		m *wire.CredentialRenewalRequest) (answer wire.CredentialRenewalAnswer,
 		vouched bool)
@@ -86,14 +90,15 @@ type Config struct {
 	// NewRun starts a new run, even if the state folder contains an unfinished run or the broker retains the
 	// announcement of a later run.
 	NewRun bool
-	// RaiseEpoch raises the epoch at this start above the epochs in the journal and at the broker. Agents then obey
-	// this coordinator even if they have obeyed a later position.
+	// RaiseEpoch raises the epoch at this start above the epochs in the journal and at the broker. Agents then follow
+	// this coordinator even if they have already followed an announcement of a later round.
 	RaiseEpoch bool
-	// StartModel is the model for a new run: VERSION of the newest run, RUN/VERSION, StartFromCurrentModel, or the path
-	// of a safetensors file. If the run in the folder began with that model, it continues unless NewRun is set.
+	// StartModel is the model from which a new run starts: VERSION of the newest run, RUN/VERSION,
+	// StartFromCurrentModel, or the path of a safetensors file. If the run in the state folder began with that model,
+	// it continues unless NewRun is set.
 	StartModel string
-	// InitialModelPath is the path of a safetensors file with w_0 of each new run without StartModel. It also defines
-	// the tensors of an external model.
+	// InitialModelPath is the path of a safetensors file with the initial model w_0 of each new run without StartModel.
+	// The file also defines the tensors of an external model.
 	InitialModelPath string
 	// KeepModels is the number of newest models of a run to keep on disk; 0 means all.
 	KeepModels int
@@ -101,15 +106,15 @@ type Config struct {
 	KeepHourlyModels int
 	// KeepRuns is the number of earlier runs whose models are kept when a new run begins; 0 means all.
 	KeepRuns int
-	// MaxBufferedUpdateBytes limits the total length of the updates that are being received or stored, in memory or in
-	// files.
+	// MaxBufferedUpdateBytes limits the total length in bytes of the updates that are being received or stored, in
+	// memory or in files.
 	MaxBufferedUpdateBytes int
 	Observer               observe.Observer
 	// OnLinkChange is called on the owner goroutine when the connection to the broker is established or lost; may be
 	// nil.
 	OnLinkChange func(up bool)
 	Logger       *slog.Logger
-	Rand         *rand.Rand // randomness for jitter and the self-test
+	Rand         *rand.Rand // source of random numbers for jitter and the self-test
 	// FillRandom fills b with random bytes for keys. It is crypto/rand.Read except in tests.
 	FillRandom func(b []byte)
 	// SelfTestTimeout is the time limit for mqtt.BrokerSelfTest, which checks that the largest messages pass the

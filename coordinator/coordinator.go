@@ -53,8 +53,8 @@ type Coordinator struct {
 	folderWriter    *stateFolderWriter
 	eventsBeforeRun []observe.Event
 
-	// lastRoundOutcome is the outcome of the last round; empty before the first. saveJournalRecord sets it, and the
-	// next announcement contains it.
+	// lastRoundOutcome is the encoded outcome of the last round; empty before the first round has ended.
+	// saveJournalRecord sets it, and the next announcement contains it.
 	lastRoundOutcome publish.Blob
 	rolloutFiles     []publish.Blob // files of the models that are being rolled out
 }
@@ -172,7 +172,7 @@ func (c *Coordinator) deferEventUntilRun(e observe.Event) {
 }
 
 // Run runs the coordinator until ctx ends and then returns nil. An error means that the coordinator could not continue.
-// It wraps a *duplicate.OutdatedError if another coordinator has a later position.
+// The error wraps a *duplicate.OutdatedError if another coordinator has announced a later round.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.ownerLoop.AllowJobs(ctx)
 	c.aggregator.RetryWrite = c.folderWriter.writeInJob
@@ -228,7 +228,7 @@ func (c *Coordinator) close() {
 	}
 }
 
-// currentRound returns the round of the current announcement, or 0 before the first one.
+// currentRound returns the round of the current announcement, or 0 before the first announcement.
 func (c *Coordinator) currentRound() wire.RoundID { return c.duplicateGuard.PresentPosition().Round }
 
 // nextTickAt returns the earliest deadline of all components, at most one hour from now.
@@ -253,8 +253,8 @@ func (c *Coordinator) tick(now time.Time) {
 	c.retainedCleanup.Tick(now)
 }
 
-// actOnGuardFinding stops the coordinator if another one has a later position. Otherwise it starts work over the
-// connection, and the first time also starts the round machine from the journal.
+// actOnGuardFinding stops the coordinator if another coordinator has announced a later round. Otherwise it starts work
+// over the connection. The first time, it also starts the round machine from the journal.
 func (c *Coordinator) actOnGuardFinding(f duplicate.GuardFinding) {
 	if f.StopCause != nil {
 		c.stopError = f.StopCause
@@ -272,8 +272,8 @@ func (c *Coordinator) actOnGuardFinding(f duplicate.GuardFinding) {
 	}
 	c.linkMonitor.isUsable = true
 	c.publishRootDocuments()
-	// Pass the event to the machine first, because it must send acceptances before an announcement ends the round for
-	// those agents.
+	// Pass the event to the round machine first, because it must send acceptances of updates before an announcement
+	// ends the round for those agents.
 	c.stepMachine(round.LinkUp{})
 	c.publisher.LinkUp(c.ownerLoop.Now())
 	c.retainedCleanup.LinkUp(c.ownerLoop.Now())
@@ -330,8 +330,8 @@ func (c *Coordinator) stepMachine(ev round.Event) {
 	})
 }
 
-// sendToAgent sends a message to one agent. Lost messages are repeated: invitations by a timer of the machine, answers
-// when the agent repeats its request.
+// sendToAgent sends a message to one agent. Lost messages are repeated: invitations by a timer of the round machine,
+// answers when the agent repeats its request.
 func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wire.RunID, round wire.RoundID,
 	body []byte) {
 	var reader *host.SealRecipient
@@ -348,8 +348,9 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 	}
 }
 
-// SummarizeRun summarises the run before this process, with at most most risks from the history. It may be called
-// before Run. With an error it returns the part that could be read.
+// SummarizeRun summarises the part of the run before this process started. The argument most limits the number of risk
+// values from the history. SummarizeRun may be called before Run. If it returns an error, the summary covers the part
+// that could be read.
 func (c *Coordinator) SummarizeRun(most int) (runs.EarlierRunSummary, error) {
 	return c.stateFolder.SummarizeRun(c.roundMachine.JournalRecord(), most)
 }

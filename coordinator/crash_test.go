@@ -18,9 +18,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// crashRun runs three agents and kills one process at its n-th moment, which is an event or a sent message. The process
-// restarts with the folder as it was. crashRun returns the last model, and false if the process ended before that
-// moment.
+// crashRun runs three agents and kills one process at its n-th step, which is an event or a sent message. The process
+// restarts with its state folder unchanged. crashRun returns the hash of the last model, and false if the process ended
+// before its n-th step.
 func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash wire.Digest, killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -59,7 +59,7 @@ func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash 
 		<-over
 		wait(time.Minute) // a process killed at the end writes the last history line again
 		gate.Lock()
-		n = 0 // kill only once
+		n = 0 // kill the process only once
 		gate.Unlock()
 		f.checkOnce(spell)
 		if victim == len(f.agents) {
@@ -102,7 +102,7 @@ func (f *federation) checkOnce(spell string) {
 		f.t.Errorf("%s: abandoned: %+v", spell, gone)
 	}
 	for _, no := range events[round.UpdateRefused](f) {
-		if no.Reason != wire.RefuseLate { // it was accepted, the answer was lost, and the round has ended
+		if no.Reason != wire.RefuseLate { // the update was accepted, the answer was lost, and the round has ended
 			f.t.Errorf("%s: refused: %+v", spell, no)
 		}
 	}
@@ -149,7 +149,7 @@ func (f *federation) checkHistory(spell string) {
 	}
 }
 
-// checkCounts checks that no agent considers an update lost that is in the model.
+// checkCounts checks that no agent counts an update as lost although the update is in the model.
 func (f *federation) checkCounts(spell string) {
 	f.t.Helper()
 	for _, x := range events[agentround.WorkEnded](f) {
@@ -159,7 +159,7 @@ func (f *federation) checkCounts(spell string) {
 	}
 }
 
-// killEverywhere kills a process at each of its moments, or at every stride-th one.
+// killEverywhere kills a process at each of its steps (events and sent messages), or at every stride-th step.
 func killEverywhere(t *testing.T, victim, stride int, hidden ...uint32) {
 	t.Parallel()
 	if testing.Short() {
@@ -188,11 +188,11 @@ func killEverywhere(t *testing.T, victim, stride int, hidden ...uint32) {
 	}
 }
 
-// TestCoordinatorKilled kills the coordinator at each moment of a run, before and after each message. The run must end
+// TestCoordinatorKilled kills the coordinator at each step of a run, before and after each message. The run must end
 // with the same model, and no work may be done twice.
 func TestCoordinatorKilled(t *testing.T) { killEverywhere(t, 3, 1) }
 
-// TestAgentKilled kills an agent at each moment: while it fetches, trains, uploads and waits.
+// TestAgentKilled kills an agent at each step: while it downloads, trains, uploads and waits.
 func TestAgentKilled(t *testing.T) { killEverywhere(t, 1, 1) }
 
 // TestCoordinatorKilledInTransfer kills the coordinator during transfers of models and updates of 70 kB, which are
@@ -206,9 +206,9 @@ func TestCoordinatorKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 3, 1
 
 func TestAgentKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 1, 11, 512, 512) }
 
-// TestKilledAfterTheFold kills the coordinator after the model is stored and before its round is journaled as closed.
-// The round is opened again with the same updates and one that arrived meanwhile. No model may be announced before the
-// journal refers to it.
+// TestKilledAfterTheFold kills the coordinator between storing a model and recording the end of the round in the
+// journal. The restarted coordinator opens the round again, with the same updates and another one that arrived
+// meanwhile. No model may be announced before the journal refers to it.
 func TestKilledAfterTheFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

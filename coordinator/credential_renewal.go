@@ -10,11 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// renewalTimeout is the time limit for handling a request. Devices repeat their requests.
+// renewalTimeout is the time limit for handling a request for a new key or certificate. Devices repeat their requests.
 const renewalTimeout = 10 * time.Second
 
 // checkRenewalSignatures verifies the signatures of a request for a new key or certificate on a worker goroutine. If
-// the signing key is not in the list yet, the listed key must vouch for it.
+// the signing key is not in the list of agents yet, the request must also be signed with the listed key.
 func (c *Coordinator) checkRenewalSignatures(agent wire.AgentID, e wire.Envelope) error {
 	m, err := wire.DecodeCredentialRenewalRequest(e.Body)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Coordinator) checkRenewalSignatures(agent wire.AgentID, e wire.Envelope
 	return nil
 }
 
-// renewCredentials handles a verified request in a job and sends the answer.
+// renewCredentials handles a verified request for a new key or certificate in a job and sends the answer.
 func (c *Coordinator) renewCredentials(agent wire.AgentID, e *wire.Envelope, m *wire.CredentialRenewalRequest) error {
 	if err := c.messageChecker.AcceptRenewalRequest(agent, e); err != nil {
 		return err

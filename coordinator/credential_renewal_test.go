@@ -39,8 +39,8 @@ func newRenewing(t *testing.T) *renewing {
 	return f
 }
 
-// request returns a request for the key of by, signed with it. If before is not nil, vouches signs for the replacement
-// of that key.
+// request returns a renewal request for the key by, signed with that key. If before is not nil, the request replaces
+// the key before, and the key vouches signs the replacement.
 func (f *renewing) request(by, before, vouches ed25519.PrivateKey) []byte {
 	m := wire.CredentialRenewalRequest{NewKey: wire.SigningPublicKeyOf(by), TLSKey: &wire.TLSPublicKey{4},
 		TLSKeySignature: []byte{1}}
@@ -54,7 +54,7 @@ func (f *renewing) request(by, before, vouches ed25519.PrivateKey) []byte {
 		Sender:     "a0", Epoch: 1, Sequence: f.sequence}, m.Body(), by)
 }
 
-// ask sends a request and reports whether it was executed.
+// ask sends a renewal request and reports whether the coordinator executed it.
 func (f *renewing) ask(p []byte) bool {
 	before := f.carried.Load()
 	if err := f.conn.Publish(mqtt.Message{Topic: f.topics.AgentToCoordinator("a0"), Payload: p}); err != nil {
@@ -85,8 +85,9 @@ func (f *renewing) answer() wire.CredentialRenewalAnswer {
 	}
 }
 
-// TestRenewalsAreChecked checks that a request needs a signature of its own key and one of the listed key. It is
-// executed once, and at most once in ten seconds. The answer refers to the request.
+// TestRenewalsAreChecked checks that a renewal request needs a signature by the requested key and a signature by the
+// listed key. A request is executed once, and a device's requests are executed at most once in ten seconds. The answer
+// refers to the request.
 func TestRenewalsAreChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newRenewing(t)

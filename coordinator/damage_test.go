@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// promise is the expected behaviour with a damaged file in the state folder.
+// promise is the behaviour that is expected of the coordinator if a file in the state folder is damaged.
 type promise string
 
 const (
@@ -43,7 +43,7 @@ var damages = []struct {
 		p := contents(t, path)
 		at := len(p) / 2
 		if ext := filepath.Ext(path); ext == ".a" || ext == ".b" {
-			at = min(at, 100) // position within the record
+			at = min(at, 100) // a position within the record, not in the unused space after it
 		}
 		p[at] ^= 4
 		put(t, path, p)
@@ -73,14 +73,15 @@ func put(t *testing.T, path string, p []byte) {
 // stateFile is a file of the state folder with its expected behaviour when damaged.
 type stateFile struct {
 	pattern string // patterns of files that are damaged together
-	model   string // a small model is in the announcement and the journal; a large one is not
+	model   string // size of the model; a "small" model is also stored in the announcement and the journal
 	all     promise
 	but     map[string]promise
 	old     string
 }
 
-// stateFiles lists all files of the state folder as patterns. all is the expected behaviour for every damage, and but
-// contains exceptions. old is the source of an older copy, by default the folder of an earlier round.
+// stateFiles lists all files of the state folder as patterns. all is the expected behaviour for every kind of damage,
+// and but contains exceptions. old is the folder from which an older copy of the file is taken, by default the folder
+// of an earlier round.
 var stateFiles = []stateFile{
 	{pattern: "run.[ab]", model: "large", all: undecide, but: map[string]promise{"older copy": newer}},
 	{pattern: "task.[ab]", model: "large", all: goesOn, old: "history.jsonl"},
@@ -147,7 +148,7 @@ func damageAll(t *testing.T, f *federation, early string, file stateFile, damage
 	}
 }
 
-// shape configures a task whose model is small enough for the announcement, or not.
+// shape configures a task whose model is either small enough for the announcement or too large.
 func shape(f *federation, model string) {
 	f.cfg.Round.MaxAggregations = 6
 	if model == "large" {
@@ -200,7 +201,7 @@ func interrupted(t *testing.T, model string) (f *federation, early string) {
 	return f, early
 }
 
-// keep starts the coordinator and checks the expected behaviour.
+// keep starts the coordinator and checks that it behaves as expected with the damaged file.
 func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	t.Helper()
 	before := modelFiles(t, f)
@@ -247,7 +248,7 @@ func modelFiles(t *testing.T, f *federation) map[string]string {
 	return all
 }
 
-// undecided checks that the coordinator refuses to start, and that the commands in its error work.
+// undecided checks that the coordinator refuses to start, and that the commands suggested in its error message work.
 func undecided(t *testing.T, f *federation) {
 	t.Helper()
 	var state *runs.StateError
@@ -342,7 +343,7 @@ func TestNoOlderModel(t *testing.T) {
 		for _, v := range []string{"0", "1", "2"} {
 			must(t, os.Remove(one(t, f.coord.path("models", "*", "model-0000000"+v+".safetensors"))))
 		}
-		f.broker = memory.New(memory.Options{}) // a new broker without messages of this run
+		f.broker = memory.New(memory.Options{}) // a new broker that has no messages of this run
 		f.coord.start()
 		synctest.Wait()
 		if mended := events[aggregation.StateFileRecovered](f); len(mended) != 1 || mended[0].PreviousVersion != 1 ||
@@ -376,7 +377,7 @@ func TestNewerModelsAreRenamed(t *testing.T) {
 			a.dir = t.TempDir() // an empty state folder
 		}
 		f.broker = memory.New(memory.Options{})
-		f.agents[0].data = rowsOf(9, 30) // other data, so that all models differ
+		f.agents[0].data = rowsOf(9, 30) // different data, so that all models differ
 		putJournal(t, f, early)
 		before := modelFiles(t, f)
 		f.start()

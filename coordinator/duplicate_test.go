@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// herald records all announcements of a federation, from any sender.
+// herald records all announcements that anyone publishes for a federation.
 type herald struct {
 	f    *federation
 	conn *memory.Conn
@@ -76,7 +76,7 @@ func (h *herald) last() announced {
 	return h.said[len(h.said)-1]
 }
 
-// say publishes an announcement as the coordinator would.
+// say publishes an announcement on the topic that the coordinator uses.
 func (h *herald) say(payload []byte) {
 	if err := h.conn.Publish(mqtt.Message{Topic: h.f.topics.Announcement(), Payload: payload, QoS: mqtt.AtLeastOnce,
 		Retained: true}); err != nil {
@@ -120,8 +120,8 @@ func (f *federation) closed(n int) func() bool {
 	return func() bool { return len(events[round.RoundClosed](f)) >= n }
 }
 
-// putBack returns a federation whose coordinator stopped after six rounds, with the state folder restored to the state
-// after two.
+// putBack returns a federation whose coordinator stopped after six rounds. Its state folder is then restored to the
+// state after two rounds.
 func putBack(t *testing.T) (*federation, *herald) {
 	f := newFederation(t, 3, memory.Options{})
 	f.cfg.Round.MaxAggregations = 8
@@ -131,14 +131,14 @@ func putBack(t *testing.T) (*federation, *herald) {
 	backup := f.coord.frozen()
 	f.until(time.Hour, "six rounds", f.closed(6))
 	f.coord.stop()
-	wait(time.Second) // let agents receive the last announcement
+	wait(time.Second) // wait until agents have received the last announcement
 	f.coord.dir = backup
 	return f, h
 }
 
 // TestOlderCopy checks that a coordinator with an older copy of its state folder refuses to start, reports both
-// positions and does not change the folder. Once its epoch is raised, it continues from the older position, and the
-// agents follow.
+// positions and does not change the folder. Once its epoch is raised, the coordinator continues from the older
+// position, and the agents follow it.
 func TestOlderCopy(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -187,7 +187,7 @@ func TestOlderCopy(t *testing.T) {
 						t.Errorf("%s obeys %v", a.id, o)
 					}
 				}
-				f.coord.stop() // a restart keeps the raised epoch
+				f.coord.stop() // the restart that follows must keep the raised epoch
 				f.coord.takeOver, f.coord.newRun = false, false
 				f.coord.start()
 				wait(time.Minute)
@@ -199,13 +199,13 @@ func TestOlderCopy(t *testing.T) {
 	}
 }
 
-// TestTwoCoordinators runs two coordinators with one key and copies of one state folder. Exactly one must continue, and
-// no round may have two base models. The broker closes the older of two connections with one client id, and the client
-// reconnects.
+// TestTwoCoordinators checks that of two coordinators with one key and copies of one state folder, exactly one
+// continues, and that no round has two base models. The broker closes the older of two connections with one client id,
+// and the client reconnects.
 func TestTwoCoordinators(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		closed int // number of closed rounds before the copy is started
+		closed int // number of finished rounds before the copy is started
 	}{{"a fresh copy", 3}, {"an older copy", 6}} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -251,15 +251,17 @@ func TestTwoCoordinators(t *testing.T) {
 	}
 }
 
-// TestForeignAnnouncementLeads publishes an announcement with the coordinator's key during a run. The coordinator must
-// stop if the announcement is later. At equal positions the tie-break decides.
+// TestForeignAnnouncementLeads checks that a coordinator stops if another process publishes a later announcement with
+// its key. If both positions are equal, the instance number decides, then the digest.
 func TestForeignAnnouncementLeads(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		later wire.RoundID
-		above int64 // instance of the announcement, relative to the coordinator's
-		want  int   // expected result of comparing the digests
-		ends  bool
+		above int64 // instance number in the announcement, minus the coordinator's instance number
+		// want is the expected result of comparing the announcement's digest with the digest of the coordinator's
+		// announcement.
+		want int
+		ends bool
 	}{
 		{"later", 50, -1, 1, true}, {"higher instance", 0, 1, 1, true}, {"lower instance", 0, -1, -1, false},
 		{"smaller digest", 0, 0, -1, true}, {"larger digest", 0, 0, 1, false},
@@ -306,14 +308,15 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 	}
 }
 
-// TestForeignAnnouncement checks that an old announcement during a run is reported and does not remain retained.
+// TestForeignAnnouncement checks that an old announcement which is published during a run is reported, and that the
+// broker does not keep it as the retained announcement.
 func TestForeignAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		h := newHerald(f)
 		f.start()
 		f.finished(time.Hour)
-		f.coord.stop() // the process would recognise its own announcements
+		f.coord.stop() // the running process would recognise its own announcements
 		f.coord.start()
 		wait(time.Minute)
 		said := h.all()
@@ -370,8 +373,8 @@ func TestOverwrittenAnnouncement(t *testing.T) {
 	}
 }
 
-// TestStaleAnnouncement simulates a cluster whose nodes deliver a new announcement but return the previous one to new
-// subscribers. The coordinator must publish it again, and the round must continue.
+// TestStaleAnnouncement simulates a cluster whose nodes deliver a new announcement but return the previous announcement
+// to new subscribers. The coordinator must publish it again, and the round must continue.
 func TestStaleAnnouncement(t *testing.T) {
 	for _, behind := range []wire.AgentID{wire.CoordinatorID, "a0"} {
 		t.Run(string(behind), func(t *testing.T) {
@@ -384,12 +387,13 @@ func TestStaleAnnouncement(t *testing.T) {
 				missed := f.topics.ClientID("a0")
 				f.coord.moment = func(event any) {
 					if o, ok := event.(round.RoundOpened); ok && o.Round == 3 {
-						f.broker.Disconnect(missed) // the announcement is in transit to the agent
+						// disconnect the client while the announcement is in transit to the agent
+						f.broker.Disconnect(missed)
 					}
 				}
 				f.start()
 				f.until(time.Hour, "the round is open", func() bool { return len(events[round.RoundOpened](f)) == 3 })
-				wait(time.Minute) // the retained announcement must not expire
+				wait(time.Minute) // the retained announcement must remain in place
 				said := len(h.all())
 				f.broker.Reconnect(missed)
 				f.until(30*time.Second, "the round goes on", f.closed(3))
@@ -408,13 +412,13 @@ func TestStaleAnnouncement(t *testing.T) {
 	}
 }
 
-// TestAgentsAhead checks that agents reveal an older copy of the state folder if the broker has lost the retained
-// announcement.
+// TestAgentsAhead checks that agents reveal that the state folder is an older copy, even if the broker has lost the
+// retained announcement.
 func TestAgentsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, h := putBack(t)
 		newest := h.last().order
-		f.agents[0].stop() // a restarted agent knows only its position
+		f.agents[0].stop() // a restarted agent stores only the position of the announcement that it followed
 		h.say(nil)
 		f.agents[0].start()
 		f.coord.start()
@@ -427,7 +431,7 @@ func TestAgentsAhead(t *testing.T) {
 		if last := told[len(told)-1]; last.NewestRun != newest.Run || last.NewestRound != newest.Round {
 			t.Errorf("%+v, want the place %v", last, newest)
 		}
-		if opened := events[round.RoundOpened](f)[n:]; len(opened) > 1 { // only the journaled round may open
+		if opened := events[round.RoundOpened](f)[n:]; len(opened) > 1 { // only the round in the journal may open
 			t.Errorf("opened: %+v", opened)
 		}
 		f.coord.stop()
@@ -442,8 +446,8 @@ func TestAgentsAhead(t *testing.T) {
 	})
 }
 
-// TestLostFolder checks that a coordinator with a lost state folder does not begin a run while the broker retains an
-// announcement with its key. Each start fails with both possible commands until --new-run is used.
+// TestLostFolder checks that a coordinator whose state folder was lost does not begin a run while the broker retains an
+// announcement with its key. Until --new-run is used, each start fails with an error that names both possible commands.
 func TestLostFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f *federation
@@ -457,7 +461,7 @@ func TestLostFolder(t *testing.T) {
 		f.coord.stop()
 		before := h.last().order
 		f.coord.dir = t.TempDir()
-		for try := range 3 { // the first refusal does not change the folder
+		for try := range 3 { // the first failed start must not change the folder
 			wait(time.Hour) // the run of a new folder has a higher number
 			if try == 2 {   // a process that ends before it has read the retained announcement
 				deaf.Store(true)
@@ -489,7 +493,7 @@ func TestLostFolder(t *testing.T) {
 	})
 }
 
-// TestFutureRun checks that a lost run which began with a clock ten years ahead does not prevent later runs.
+// TestFutureRun checks that new runs can begin after the loss of a run whose id came from a clock ten years ahead.
 func TestFutureRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -547,7 +551,7 @@ func TestRoundTopicUnread(t *testing.T) {
 	})
 }
 
-// TestLostAnnouncement checks that an announcement which the broker has lost is published again.
+// TestLostAnnouncement checks that the coordinator publishes an announcement again if the broker has lost it.
 func TestLostAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})

@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// endlessSite is a federation of five agents on a ring with endless blocks, whose local broker loses and delays
-// messages.
+// endlessSite is a federation of five agents that train in endless blocks (training that continues across rounds).
+// Every two agents are neighbours. The local broker between the agents loses and delays messages.
 type endlessSite struct {
 	*federation
 	site *memory.Broker
@@ -34,7 +34,8 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
 	e.cfg.Task.Mixing.HasEndlessBlocks, e.cfg.Task.Mixing.SnapshotWaitMillis = true, 300
-	e.cfg.MakeEdges = func(agents []round.MixingAgent) (m meshplan.MixingGraph, err error) { // complete graph
+	// every two agents are neighbours
+	e.cfg.MakeEdges = func(agents []round.MixingAgent) (m meshplan.MixingGraph, err error) {
 		for i, a := range agents {
 			for _, b := range agents[i+1:] {
 				m.Edges = append(m.Edges, round.MixingEdge{A: a.ID, B: b.ID, MixingWeight: 0.2})
@@ -53,13 +54,13 @@ func newEndlessSite(t *testing.T) *endlessSite {
 
 func (e *endlessSite) models() int { return len(events[aggregation.ModelReady](e.federation)) }
 
-// awaitModels waits for n more averages.
+// awaitModels waits until the coordinator has stored n more models.
 func (e *endlessSite) awaitModels(n int) {
 	want := e.models() + n
 	e.until(time.Hour, fmt.Sprintf("%d averages more", n), func() bool { return e.models() >= want })
 }
 
-// blocks returns the blocks that the given agents began, or all agents.
+// blocks returns the endless blocks that the given agents began. Without arguments it returns the blocks of all agents.
 func (e *endlessSite) blocks(of ...wire.AgentID) []training.EndlessBlockBegan {
 	return events[training.EndlessBlockBegan](e.federation, of...)
 }
@@ -69,8 +70,8 @@ func (e *endlessSite) killAgent(a *process) {
 	e.site.Disconnect(e.topics.ClientID(a.id))
 }
 
-// checkLearning checks that the risk has fallen. It skips rounds without a known risk, which a killed coordinator
-// leaves.
+// checkLearning checks that the risk has fallen. It ignores rounds with an unknown risk, which a killed coordinator
+// leaves behind.
 func (e *endlessSite) checkLearning(after string) {
 	all := slices.DeleteFunc(events[aggregation.ModelReady](e.federation),
 		func(m aggregation.ModelReady) bool { return math.IsNaN(m.MeanReportedRisk) })
@@ -79,9 +80,9 @@ func (e *endlessSite) checkLearning(after string) {
 	}
 }
 
-// TestEndlessBlocks checks that agents continue to mix across rounds. The coordinator is killed and offline for long.
-// Meanwhile a device is killed and resumes with its neighbours' parameters, and the local broker fails for a minute.
-// The returning coordinator averages the current parameters.
+// TestEndlessBlocks checks that agents continue to mix across rounds while the coordinator is offline for a long time.
+// Meanwhile one device is killed and resumes with its neighbours' parameters, and the local broker fails for a minute.
+// The restarted coordinator averages the agents' current parameters.
 func TestEndlessBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndlessSite(t)
@@ -105,7 +106,7 @@ func TestEndlessBlocks(t *testing.T) {
 		wait(time.Minute)
 		killed.again()
 		wait(time.Minute)
-		e.cut.Store(true) // until all agents have given up on all neighbours
+		e.cut.Store(true) // until every agent considers all its neighbours unreachable
 		wait(time.Minute)
 		e.cut.Store(false)
 		alone := time.Hour
@@ -176,8 +177,8 @@ func TestEndlessBlocksAfterLossOfPower(t *testing.T) {
 	})
 }
 
-// TestEndlessBlockUnderAnotherTask checks that another task ends an endless block, and that the next block continues
-// from the model.
+// TestEndlessBlockUnderAnotherTask checks that a new task ends an endless block, and that the next block continues from
+// the current model.
 func TestEndlessBlockUnderAnotherTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndlessSite(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleEvaluationReport reports the agents' evaluation of a model. If there is a result, it is written to the history.
+// handleEvaluationReport reports how well a model performs on the agents' held-out rows. If enough agents responded, it
+// writes the result to the history.
 func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 	scale, t := 1.0, c.announcedTask
 	if s := t.Standardization().Scale; len(s) > 0 && t.Model.Architecture().ClassCount() == 0 {
@@ -33,8 +34,8 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 	}
 }
 
-// stripMismatchedEvaluation removes the evaluation from a hello if it does not match the kind of the task's model. It
-// then returns an error.
+// stripMismatchedEvaluation removes the evaluation from an agent's hello if the evaluation does not match the kind of
+// model in the task. It then returns an error.
 func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hello) error {
 	t := c.announcedTask
 	if evaluation.FitsModelKind(&m.Evaluation, t.Task.External.IsEnabled(), t.Model.Architecture().ClassCount()) {
@@ -75,10 +76,10 @@ var (
 		"share")
 )
 
-// ModelEvaluationValue is the name of the status value *ModelEvaluation.
+// ModelEvaluationValue is the name under which the status contains the latest *ModelEvaluation.
 const ModelEvaluationValue = "evaluation"
 
-// ModelEvaluation describes in the status how well a model performs at the agents.
+// ModelEvaluation is the part of the status that describes how well a model performs on the agents' held-out rows.
 type ModelEvaluation struct {
 	Version wire.ModelVersion `json:"version"`
 	evaluation.Result
@@ -97,7 +98,7 @@ type ModelEvaluated struct {
 func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	const condition = "evaluation"
 	e.describeMetrics(d)
-	if !e.TooFewAgents { // otherwise keep the previous result
+	if !e.TooFewAgents { // with too few agents, the previous result is kept
 		d.ShowStatusValue(ModelEvaluationValue, &ModelEvaluation{e.Version, e.Result})
 	}
 	r := &e.Result

@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// evaluating returns a federation of six agents, three of which are drawn and five of which hold rows out. The same
-// rows are the coordinator's held-out data, so both scores must agree.
+// evaluating returns a federation of six agents. Three agents are drawn per round, and five agents hold rows out for
+// evaluation. The coordinator scores models on the same held-out rows, so both scores must agree.
 func evaluating(t *testing.T, classes bool) *federation {
 	f := newFederation(t, 6, memory.Options{})
 	f.cfg.Round.Participants, f.cfg.Round.Quorum = 3, 3
@@ -41,7 +41,7 @@ func evaluating(t *testing.T, classes bool) *federation {
 	return f
 }
 
-// TestTooFewToEvaluate checks that agents with too few held-out rows report this.
+// TestTooFewToEvaluate checks that agents with too few held-out rows report that they have too few.
 func TestTooFewToEvaluate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := evaluating(t, false)
@@ -83,8 +83,9 @@ func (f *federation) scored(e coordinator.ModelEvaluated) error {
 	return fmt.Errorf("version %d was never made", e.Version)
 }
 
-// TestEvaluated checks that every second model and the last one are evaluated by all agents on their held-out rows. The
-// combined result must equal the score on all these rows. An agent without held-out rows reports this.
+// TestEvaluated checks that all agents evaluate every second model and the last model on their held-out rows. The
+// combined result must equal the score on all these rows together. An agent without held-out rows reports that it has
+// none.
 func TestEvaluated(t *testing.T) {
 	for name, change := range map[string]func(f *federation){
 		"numbers": func(*federation) {},
@@ -118,8 +119,8 @@ func TestEvaluated(t *testing.T) {
 	}
 }
 
-// TestEvaluatedKilled checks that killing the coordinator, an agent or the connection loses no evaluation, and that the
-// history has one line for each. An affected agent may be missing from a result.
+// TestEvaluatedKilled checks that no evaluation is lost if the coordinator, an agent or the connection is killed, and
+// that the history has exactly one line for each evaluation. The result may lack the agent that was killed.
 func TestEvaluatedKilled(t *testing.T) {
 	for name, kill := range map[string]func(f *federation){
 		"coordinator": func(f *federation) { f.coord.kill(); f.coord.again() },
@@ -140,7 +141,7 @@ func TestEvaluatedKilled(t *testing.T) {
 				}
 				f.finished(time.Hour)
 				wait(time.Hour)
-				kill(f) // no later record shows that the last model was evaluated
+				kill(f) // the journal has no record after the last evaluation
 				wait(time.Hour)
 				evaluated := events[coordinator.ModelEvaluated](f)
 				if len(evaluated) < 3 || f.scored(evaluated[len(evaluated)-1]) != nil {
@@ -170,8 +171,8 @@ func TestEvaluatedKilled(t *testing.T) {
 	}
 }
 
-// TestEvaluationOfOtherClasses checks that an evaluation which does not match the task is ignored, while the hello
-// itself is accepted.
+// TestEvaluationOfOtherClasses checks that an evaluation for a different kind of model is ignored, while the hello that
+// contains the evaluation is accepted.
 func TestEvaluationOfOtherClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := evaluating(t, false)

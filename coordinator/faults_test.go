@@ -16,8 +16,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestVanishedAndLate runs ten agents, three of which vanish in round 3 and two of which miss its deadline. The round
-// must close with the others, the next one without all five, and later ones without the three.
+// TestVanishedAndLate runs ten agents. Three agents vanish in round 3, and two agents miss the deadline of round 3.
+// Round 3 must close with the other five agents, the next round must begin without those five, and later rounds only
+// without the three.
 func TestVanishedAndLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 10, memory.Options{})
@@ -98,7 +99,7 @@ func TestBrokerCut(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 3, memory.Options{})
 			cut := make(chan struct{}, 1)
-			var told []bool // values passed to Config.OnLinkChange
+			var told []bool // values that were passed to Config.OnLinkChange
 			f.cfg.OnLinkChange = func(up bool) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
@@ -149,8 +150,8 @@ func TestBrokerCut(t *testing.T) {
 	}
 }
 
-// TestAcceptanceLostWithTheLink checks that an agent counts its work as done if its connection fails while the
-// acceptance is sent and recovers in the next round.
+// TestAcceptanceLostWithTheLink checks that an agent counts its update as accepted if its connection fails while the
+// acceptance is being sent, and recovers in the next round.
 func TestAcceptanceLostWithTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{Delay: func(string) time.Duration { return 50 * time.Millisecond }})
@@ -174,7 +175,8 @@ func TestAcceptanceLostWithTheLink(t *testing.T) {
 	})
 }
 
-// TestLoss drops a fifth of all messages in each direction. The run must take longer but lose nothing else.
+// TestLoss checks that a run completes without an abandoned or delayed round if a fifth of all messages in each
+// direction is lost.
 func TestLoss(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newMixing returns a federation of n agents on a ring, with l draws per round. If own is not nil, messages between
-// neighbours use that broker.
+// newMixing returns a federation of n agents on a ring, each of which mixes with its neighbours. Each round makes l
+// draws. If own is not nil, messages between neighbours use that broker.
 func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	f := newFederation(t, n, memory.Options{})
 	r, task := &f.cfg.Round, &f.cfg.Task
@@ -57,8 +57,9 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	return f
 }
 
-// TestFedDec checks that FedDec yields the same model, bit for bit, if steps wait for neighbours. The order of arrival,
-// the broker and encryption must not matter. lab/world compares the model with the simulator's.
+// TestFedDec checks that the algorithm FedDec yields the same model, bit for bit, if agents wait for their neighbours
+// at each step. The order in which messages arrive, the broker and the encryption must not matter. A test in lab/world
+// compares the model with the simulator's.
 func TestFedDec(t *testing.T) {
 	models := map[wire.Digest]string{}
 	for _, tt := range []struct {
@@ -80,7 +81,7 @@ func TestFedDec(t *testing.T) {
 				f := newMixing(t, 5, 3, site)
 				f.cfg.Task.Mixing.IsUnsealed = tt.open
 				for i, a := range f.agents {
-					// E_k = 10, 10, 6, 5, 4 of H = 10
+					// The agents compute E_k = 10, 10, 6, 5, 4 of the H = 10 local steps in time.
 					a.cfg.Training.DeclaredStepTime = time.Duration(50+50*i) * time.Millisecond
 				}
 				f.start()
@@ -146,8 +147,9 @@ func TestFedDecTroubled(t *testing.T) {
 	})
 }
 
-// TestDiscoveredEdges checks that agents of a cell discover each other at their broker and mix over these edges. An
-// agent that dies is excluded, although its beacon is still retained, and has edges again after it returns.
+// TestDiscoveredEdges checks that agents in one cell discover each other at their broker and mix with each other. An
+// agent that fails is excluded, although the broker still retains its beacon (discovery message). After it returns, it
+// has edges again.
 func TestDiscoveredEdges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 5))
@@ -163,7 +165,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		r := &f.cfg.Round
 		r.MaxAggregations, r.PauseBetweenRounds, r.Gather = 12, 20*time.Second,
 			round.GatherConfig{MinAgents: 5, WindowLength: 30 * time.Second, HelloSpread: time.Second}
-		f.cfg.Task.Training.StepSize = 1e-5 // small, as the columns are not standardised
+		f.cfg.Task.Training.StepSize = 1e-5 // small, because the columns are not standardised
 		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		for _, a := range f.agents {
 			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxNeighbors, a.cfg.Training.DeclaredStepTime = "hall", 2, 20*time.Millisecond
@@ -190,7 +192,7 @@ func TestDiscoveredEdges(t *testing.T) {
 					t.Errorf("round %d has edges to the dead: %v", m.Round, m.Edges)
 				}
 			} else if m.Round > 3 && m.Round < 12 {
-				continue // not detected yet
+				continue // the agent's failure is not detected yet
 			}
 			if len(m.ConnectedComponents) != 1 || m.MixingAgents != agents || len(m.Edges) != agents {
 				t.Errorf("round %d: %d agents in %v, edges %v", m.Round, m.MixingAgents, m.ConnectedComponents, m.Edges)

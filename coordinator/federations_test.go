@@ -15,13 +15,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// steady is a trainer whose local steps have a fixed duration. It fails the test if another federation on the device
+// steady is a trainer whose local steps all take the same time. It fails the test if another federation on the device
 // trains at the same time.
 type steady struct {
 	training.Trainer
 	t       *testing.T
 	each    time.Duration
-	busy    *atomic.Bool  // shared by the federations of a device
+	busy    *atomic.Bool  // true while a federation trains; shared by the federations of a device
 	trained *atomic.Int64 // training time in nanoseconds
 }
 
@@ -66,8 +66,8 @@ func (b steadyBlock) TakeSteps(x []float32, first, last uint64) error {
 	return err
 }
 
-// onOneDevice returns two federations that share one agent device. Blocks of the first take ten times as long as blocks
-// of the second.
+// onOneDevice returns two federations that share one agent device. A training block of the first federation takes ten
+// times as long as a block of the second.
 func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int64) {
 	turn, busy := new(training.TrainingLock), new(atomic.Bool)
 	var both [2]*federation
@@ -88,9 +88,9 @@ func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int
 	return large, small, trained
 }
 
-// TestTwoFederations checks that two runs on one device yield the same models as separate runs. The one with short
-// blocks gets half of the training time. In total it waits no longer than it trains, and never longer than a time slice
-// and a step.
+// TestTwoFederations checks that two federations that share a device yield the same models as in separate runs. The
+// federation with short blocks gets half of the training time. In total it waits no longer than it trains, and it never
+// waits longer than one time slice and one local step.
 func TestTwoFederations(t *testing.T) {
 	var alone [2]wire.Digest
 	for i := range alone {
@@ -129,7 +129,8 @@ func TestTwoFederations(t *testing.T) {
 			t.Errorf("the large run has model %x, alone it has %x", got[:4], alone[0][:4])
 		}
 		for _, f := range events[training.LocalTrainingFinished](large) {
-			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second { // excludes the waiting time
+			// the duration must exclude the waiting time
+			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second {
 				t.Errorf("trained %+v", f)
 			}
 		}
@@ -153,7 +154,8 @@ func TestOneOfTwoKilled(t *testing.T) {
 	})
 }
 
-// TestOneOfTwoDeclines checks that data which do not fit the task of one federation do not affect the other.
+// TestOneOfTwoDeclines checks that if the device's data do not fit the task of one federation, the other federation is
+// not affected.
 func TestOneOfTwoDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large, small, _ := onOneDevice(t)
@@ -172,8 +174,8 @@ func TestOneOfTwoDeclines(t *testing.T) {
 	})
 }
 
-// TestTurnTooLate checks that a round is declined if its deadline passes during a long step for another federation. The
-// wait and the reason must be reported.
+// TestTurnTooLate checks that an agent declines a round whose deadline passes while the device is busy with a long step
+// for another federation. The agent must report the waiting time and the reason.
 func TestTurnTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large, small, _ := onOneDevice(t)
@@ -184,9 +186,9 @@ func TestTurnTooLate(t *testing.T) {
 		large.cfg.Task.Training.MinLocalSteps, large.cfg.Task.Training.MaxLocalSteps = 1, 1
 		large.cfg.Round.MaxAggregations, large.cfg.Round.RoundTimeout = 1, time.Hour
 		small.cfg.Round.RoundTimeout, small.cfg.Round.MaxAggregations, small.cfg.Standardize = 10*time.Minute, 3, false
-		small.cfg.Task.Training.StepSize = 1e-6 // small, as the columns are not standardised
+		small.cfg.Task.Training.StepSize = 1e-6 // small, because the columns are not standardised
 		large.start()
-		wait(time.Minute) // until the other federation trains
+		wait(time.Minute) // wait until the other federation trains
 		small.start()
 		small.until(time.Hour, "declined", func() bool { return len(events[agentround.WorkEnded](small)) > 0 })
 		told, failed := events[training.LockAwaited](small), events[training.LocalTrainingFailed](small)

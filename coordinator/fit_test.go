@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestLargeModel checks that a model of several chunks is downloaded, trained and uploaded against credit. An agent
-// with too small a limit declines, and rounds continue without it.
+// TestLargeModel checks that a model of several chunks is downloaded and trained, and that its update is uploaded with
+// credit-based flow control. An agent whose size limit is too small declines, and rounds continue without it.
 func TestLargeModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -64,7 +64,7 @@ func TestLargeModel(t *testing.T) {
 
 // retainedBlobs returns the retained blob topics of the broker.
 func (f *federation) retainedBlobs() []string {
-	synctest.Wait() // until work after the last event is done
+	synctest.Wait() // wait until all work after the last event is done
 	c := f.broker.Connect("looks", nil)
 	c.Subscribe(mqtt.AtMostOnce, "fl/v1/"+fedName+"/m/#")
 	synctest.Wait()

@@ -2,5 +2,6 @@
 
 package coordinator_test
 
-// followedStride is the interval between tested moments; 1 tests every moment.
+// followedStride is the interval between the steps of the coordinator (events, messages and store calls) at which
+// TestCoordinatorFollowed kills it; 1 means at every step.
 const followedStride = 3

@@ -30,22 +30,22 @@ var formats = []struct {
 		"run has format version 4, but this program reads version 3, so a different program version wrote it"},
 	{"task.[ab]", raiseVersion, undecide,
 		"task has format version 3, but this program reads version 2, so a different program version wrote it"},
-	{"seals.[ab]", raiseVersion, goesOn, ""}, // new keys are generated
-	{"model.[ab]", raiseVersion, goesOn, ""}, // the model is in the archive
+	{"seals.[ab]", raiseVersion, goesOn, ""}, // new encryption keys are generated
+	{"model.[ab]", raiseVersion, goesOn, ""}, // the model is restored from the archive
 	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
-	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the hash in the journal verifies the model
+	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the hash in the journal verifies the model file
 	{"models/*/model-0000000[0-3].safetensors", raiseModelFormat, goesOn, ""},
-	{"models/*/model-00000004.safetensors", raiseModelFormat, goesOn, ""}, // the model is in its slot
+	{"models/*/model-00000004.safetensors", raiseModelFormat, goesOn, ""}, // the model is restored from its slot
 	{"model*/*/model-00000004.safetensors", withoutSlot, undecide,
 		"model-00000004.safetensors has format version 9, but this program reads version 1, so a different program " +
 			"version wrote it"},
-	// the agents are asked again
+	// The agents are asked to upload the lost updates again.
 	{"spool/*/*.log", func(t *testing.T, path string) { replace(t, path, "FMU1", "FMU9") }, goesOn, ""},
 	{"history.jsonl", func(t *testing.T, path string) { replace(t, path, `"kind":`, `"later":{"x":1},"kind":`) },
 		goesOn, ""},
 }
 
-// withoutSlot calls raiseModelFormat and also damages the model's slots.
+// withoutSlot calls raiseModelFormat and also damages the slot files that contain the same model.
 func withoutSlot(t *testing.T, path string) {
 	raiseModelFormat(t, path)
 	for _, name := range []string{"model.a", "model.b"} {
@@ -95,7 +95,7 @@ func raiseModelFormat(t *testing.T, path string) {
 		}
 		tensors, meta, err := store.DecodeSafetensors(contents(t, path))
 		must(t, err)
-		tensors[0].Data[0]++ // the vector may differ as well
+		tensors[0].Data[0]++ // the values of the vector may differ as well
 		meta["format_version"] = "9"
 		file, err := store.EncodeSafetensors(tensors, meta)
 		must(t, err)
@@ -113,8 +113,8 @@ func replace(t *testing.T, path, old, with string) {
 	put(t, path, []byte(strings.ReplaceAll(p, old, with)))
 }
 
-// TestFormats changes every file of the state folder to another format version. The file must be read, or its loss must
-// be harmless, or the error must name a remedy.
+// TestFormats changes each file of the state folder to another format version. Then the coordinator must either read
+// the file, or lose it without harm, or return an error that names a remedy.
 func TestFormats(t *testing.T) {
 	for i, format := range formats {
 		if i%2 == 1 && testing.Short() {

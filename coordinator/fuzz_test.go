@@ -19,8 +19,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FuzzInsider sends arbitrary messages with a valid signature of a listed device on all its topics. The round must end
-// with the updates of the other agents.
+// FuzzInsider sends arbitrary messages, validly signed by a listed device, on every topic of that device. The round
+// must end with the updates of the other agents.
 func FuzzInsider(f *testing.F) {
 	seed := wire.Hello{Samples: 10}
 	f.Add(uint8(wire.TypeHello-1), seed.Body(), []byte{})
@@ -88,7 +88,7 @@ func FuzzJournal(f *testing.F) {
 			from := min(int(at), len(saved.Body))
 			changed := append(append(append([]byte{}, saved.Body[:from]...), put...),
 				saved.Body[min(from+int(cut), len(saved.Body)):]...)
-			for range 2 { // write both slots
+			for range 2 { // write both slots of the journal
 				if err := slots.WriteAndProtect(changed); err != nil {
 					t.Fatal(err)
 				}

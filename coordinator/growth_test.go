@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// grown is a growing data file. Each call appends a row and half of the next one.
+// grown is a data file that grows. Each call appends a complete row and the first half of the next row.
 type grown struct {
 	path string
 	rest []string
@@ -37,8 +37,8 @@ func (g *grown) grow(t *testing.T) {
 	}
 }
 
-// TestGrowingFiles checks that agents with growing files train on new rows and never send an update that is refused.
-// Weights depend on row counts, and some hellos are lost.
+// TestGrowingFiles checks that agents whose data files grow train on the new rows and never send an update that is
+// refused. The agents' weights depend on their row counts, and some hellos are lost.
 func TestGrowingFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(4, 4))
@@ -67,7 +67,7 @@ func TestGrowingFiles(t *testing.T) {
 				t.Errorf("refused: %+v", u)
 			}
 		}
-		rows := map[wire.AgentID][]uint64{} // row counts of the updates
+		rows := map[wire.AgentID][]uint64{} // row counts in the updates of each agent
 		for _, m := range s.heard {
 			if e, err := f.reveal(m); err == nil && e.Type == wire.TypeUpdate {
 				if u, err := wire.DecodeUpdate(e.Body); err == nil {

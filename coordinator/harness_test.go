@@ -70,7 +70,7 @@ func rowsOf(seed uint64, n int) table {
 	return table(b)
 }
 
-// classes replaces the target with a class: +1 above 424, else −1.
+// classes returns the table with a class in place of the target: +1 if the target exceeds 424, else −1.
 func (t table) classes() table {
 	lines := strings.Split(strings.TrimSpace(string(t)), "\n")
 	for i, line := range lines[1:] {
@@ -91,17 +91,17 @@ type happening struct {
 	event any
 }
 
-// federation is a coordinator and its agents at a broker. Processes can be killed and restarted with the contents of
-// their disk at that moment.
+// federation is a coordinator and its agents, connected to one broker. Each process can be killed and restarted with
+// the contents that its disk had when it was killed.
 type federation struct {
 	t      *testing.T
 	broker *memory.Broker
 	topics mqtt.Topics
 	cfg    coordinator.Config
 	coord  *process
-	host   *coordinator.Coordinator // current instance of the coordinator
+	host   *coordinator.Coordinator // coordinator in its current process
 	agents []*process
-	tested table // held-out rows
+	tested table // rows held out for the coordinator
 	// connect connects a client to the broker.
 	connect func(clientID string, will func() mqtt.Message) mqtt.Conn
 
@@ -122,7 +122,7 @@ type process struct {
 	dir  string
 	data table
 	lie  liar.Lie     // manipulation by a dishonest agent
-	file data.Config  // data file of an agent, if set
+	file data.Config  // configuration of an agent's data, if set
 	cfg  agent.Config // agent settings of a test
 	boot wire.Epoch
 
@@ -131,12 +131,14 @@ type process struct {
 	lives            int
 	sendsNothing     bool // true if an agent joins but never sends its update
 
-	moment  func(any) // called with each event and sent message, on the owner goroutine
+	// moment is called on the owner goroutine with each event and each sent message, at which the process can be
+	// killed.
+	moment  func(any)
 	life    *life
 	started int
 }
 
-// life is one execution of a process.
+// life is one execution of a process, from a start to the next stop or kill.
 type life struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -175,7 +177,8 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 	for i := range n {
 		p := f.enrol(wire.AgentID(fmt.Sprintf("a%d", i)))
 		p.data = rowsOf(uint64(i), 20+5*i)
-		p.cfg.Training.DeclaredStepTime = time.Duration(100+50*i) * time.Millisecond // E_k = 10, 6, 5, 4, …
+		// The agents take E_k = 10, 6, 5, 4, … local steps per round.
+		p.cfg.Training.DeclaredStepTime = time.Duration(100+50*i) * time.Millisecond
 		f.agents = append(f.agents, p)
 	}
 	t.Cleanup(f.stop)
@@ -203,7 +206,7 @@ func (f *federation) stop() {
 		p.stop()
 	}
 	if f.broker != nil {
-		wait(time.Minute) // until work in progress is done
+		wait(time.Minute) // wait until work in progress is done
 	}
 }
 
@@ -302,7 +305,7 @@ func (p *process) kill() {
 	p.life.cancel()
 }
 
-// frozen returns a copy of the folder at one moment. It repeats the copy if a file changed meanwhile.
+// frozen returns a copy of the folder as it was at one moment. It copies again if a file changed during the copy.
 func (p *process) frozen() string {
 	for range 1000 {
 		copied, before := p.f.t.TempDir(), entries(p.dir)
@@ -341,13 +344,13 @@ func sameFile(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// again starts a process that was killed.
+// again restarts a process that was killed.
 func (p *process) again() {
 	<-p.life.done
 	p.start()
 }
 
-// conn2 is a connection that reports each sent message as a moment of the process.
+// conn2 is a connection that passes each sent message to the callback moment of the process.
 type conn2 struct {
 	mqtt.Conn
 	p *process

@@ -128,7 +128,7 @@ func (s *stranger) offer(id wire.AgentID, sealed []byte) {
 	s.say(s.f.topics.UpdatePart(id, "0123456789abcdef", transfer.ManifestPartName), sealed)
 }
 
-// verdicts returns the reasons for dropping messages, in order.
+// verdicts returns the reasons why messages were dropped, in order.
 func (f *federation) verdicts() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,8 +144,8 @@ func (f *federation) verdicts() []string {
 	return all
 }
 
-// TestHostileMessages checks that each hostile message has exactly one outcome, and that the round continues to its
-// end.
+// TestHostileMessages checks that each hostile message has exactly one outcome (for example, dropped with a reason),
+// and that the round still completes.
 func TestHostileMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -195,8 +195,8 @@ func TestHostileMessages(t *testing.T) {
 	})
 }
 
-// TestOtherVersions checks that an agent with another protocol version is ignored, and that the coordinator logs a
-// remedy.
+// TestOtherVersions checks that an agent with another protocol version is ignored, and that the coordinator logs what
+// the operator should do.
 func TestOtherVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
@@ -317,8 +317,8 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 	}
 }
 
-// badUpdates returns well-formed, signed updates with invalid content or metadata. Those with invalid content exclude
-// their agent from the round.
+// badUpdates returns well-formed, signed updates with invalid content or metadata. An update with invalid content
+// excludes its agent from the round.
 func badUpdates(s *stranger) []hostileCase {
 	nan := float32(math.NaN())
 	same := func(*wire.Header, *wire.Update) {}

@@ -43,11 +43,11 @@ func (c *Coordinator) saveJournalRecord(r round.JournalRecord) bool {
 	return true
 }
 
-// inlineOutcome is the maximum size in bytes of an outcome inside an announcement. It suffices for several hundred
-// updates.
+// inlineOutcome is the maximum size in bytes of a round's outcome that is sent inside an announcement. It suffices for
+// several hundred updates.
 const inlineOutcome = 1 << 10
 
-// nonInlineBlobsOfPlan returns the blobs to which announcements of a plan refer without containing them.
+// nonInlineBlobsOfPlan returns the blobs that announcements of a plan refer to but do not contain.
 func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
 	lean := *p
 	lean.BaseModel = c.announcedModelRef(p.BaseModel)
@@ -58,11 +58,12 @@ func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
 	return append(all, c.rolloutFiles...)
 }
 
-// inlineBudget limits the size in bytes of an inline model times the number of connected agents.
+// inlineBudget limits the size in bytes of a model that is sent inside announcements, multiplied by the number of
+// connected agents.
 const inlineBudget = 100_000_000
 
-// announcedModelRef returns the model reference for an announcement. It omits the inline model if too many agents would
-// receive it; agents fetch it when needed.
+// announcedModelRef returns the model reference for an announcement. It omits the model's data if too many agents would
+// receive the announcement. Agents then download the model when they need it.
 func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
 	if b := c.aggregator.BaseModel().Ref; len(base.Inline)*c.roundMachine.ConnectedAgentCount() > inlineBudget &&
 		base.Hash == b.Hash {

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// crowd connects n agents that never fit the task. It returns the number of announcements with an inline model, and the
-// number without.
+// crowd connects n agents whose data do not fit the task. It returns the number of announcements that contain the
+// model, and the number of announcements without the model.
 func (f *federation) crowd(n int) (held, pulled int) {
 	conn := f.broker.Connect("crowd", nil)
 	defer conn.Close()
@@ -52,15 +52,16 @@ func (f *federation) crowd(n int) (held, pulled int) {
 			_ = conn.Publish(mqtt.Message{Topic: f.topics.AgentToCoordinator(id),
 				Payload: sealFor(a.SealPublicKey, h, hello.Body())})
 		}
-		n = 0 // send hellos only once
+		n = 0 // send the hellos only once
 	}
 	return held, pulled
 }
 
 func crowdID(k int) wire.AgentID { return wire.AgentID(fmt.Sprintf("crowd%d", k)) }
 
-// TestLeanAnnouncements checks that a model of 46 kB is inline for 2 agents, and is downloaded once 2,200 more agents
-// are connected, which would need 100 MB per announcement. The models must be equal.
+// TestLeanAnnouncements checks that a model of 46 kB is sent inside the announcement to 2 agents. With 2,200 more
+// agents, announcements would need 100 MB each, so the agents must download the model instead. Both runs must yield the
+// same model.
 func TestLeanAnnouncements(t *testing.T) {
 	var models []wire.Digest
 	for _, n := range []int{0, 2200} {

@@ -14,14 +14,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestLegs counts the sequential legs of a round as stated in docs/PROTOCOL.md. A leg is a message between a client and
-// the broker. A message to another client takes two legs, as does a subscription with its retained message. Only
-// messages take time.
+// TestLegs checks that a round takes as many sequential legs as docs/PROTOCOL.md states. A leg is a message between a
+// client and the broker. A message to another client takes two legs, as does a subscription that returns a retained
+// message. In this test only messages take time.
 func TestLegs(t *testing.T) {
 	const leg = 50 * time.Millisecond
 	for _, tt := range []struct {
 		name   string
-		hidden []uint32 // 3 inputs, 1 output
+		hidden []uint32 // hidden layers of a network with 3 inputs and 1 output
 		legs   int
 	}{
 		{"inline", nil, 4},
@@ -74,15 +74,15 @@ func (c *countedConn) Subscribe(qos mqtt.QoS, filters ...string) {
 	c.Conn.Subscribe(qos, filters...)
 }
 
-// TestMessages counts the messages of a round. In a fast round an agent receives the announcement and the acceptance,
-// and sends its update. No invitation may overtake the announcement of a large model, because all agents would then
-// subscribe again.
+// TestMessages checks the number of messages in a round. In a fast round an agent receives the announcement and the
+// acceptance, and sends its update. No invitation may arrive before the announcement of a large model, because all
+// agents would then subscribe again.
 func TestMessages(t *testing.T) {
 	const agents, rounds = 4, 5
 	for _, tt := range []struct {
 		name    string
 		make    func(t *testing.T) *federation
-		invited int // number of invitations
+		invited int // number of invitations received
 	}{
 		{"named", func(t *testing.T) *federation { return newFederation(t, agents, memory.Options{}) }, 0},
 		{"invited", func(t *testing.T) *federation { return newMixing(t, agents, 2, nil) }, agents * rounds},
@@ -108,7 +108,8 @@ func TestMessages(t *testing.T) {
 						t.Errorf("%s: subscribed to announcements %d times", id, n)
 					}
 					if id == f.topics.ClientID(wire.CoordinatorID) {
-						if n := c.said[wire.TypeAnnouncement]; n != rounds+2 { // two more: gathering and finished
+						// The two further announcements are for the phases gathering and finished.
+						if n := c.said[wire.TypeAnnouncement]; n != rounds+2 {
 							t.Errorf("%d announcements", n)
 						}
 						if n := c.said[wire.TypeInvitation]; n != tt.invited {

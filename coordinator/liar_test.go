@@ -28,8 +28,8 @@ func falseRows(n int, warm, wet, wind, power float64) table {
 		strings.Repeat(fmt.Sprintf("%g,%g,%g,%g\n", -warm, -wet, -wind, power), n-n/2))
 }
 
-// TestStatisticsOfOneLiar checks that false statistics from one of seven devices, which then leaves, do not make the
-// model worse.
+// TestStatisticsOfOneLiar checks that the model does not become worse if one of seven devices sends false column
+// statistics and then leaves.
 func TestStatisticsOfOneLiar(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -66,7 +66,8 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 	}
 }
 
-// TestImpossibleStatistics checks that implausible statistics are refused, for each agent separately.
+// TestImpossibleStatistics checks that statistics with implausible values are refused, for each agent independently of
+// the others.
 func TestImpossibleStatistics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -110,7 +111,7 @@ func TestImpossibleStatistics(t *testing.T) {
 	})
 }
 
-// prepared returns the rows after the task's preprocessing.
+// prepared returns the rows of the table after the preprocessing that the task defines.
 func (t table) prepared(f *federation, p *task.CompiledTask[float32]) *learner.Samples[float32] {
 	rows, err := t.Load(p.Task.Features, p.Task.TargetColumn)
 	if err == nil {
@@ -123,10 +124,10 @@ func (t table) prepared(f *federation, p *task.CompiledTask[float32]) *learner.S
 }
 
 // sevenDevices is a federation of seven devices that all participate in each round. The coordinator has no held-out
-// data; the test scores the models.
+// data, so the test scores the models itself.
 type sevenDevices struct {
 	*federation
-	sent   []byte // encoded task
+	sent   []byte // encoded task in the latest announcement
 	models map[wire.ModelVersion][]byte
 }
 
@@ -152,7 +153,8 @@ func newSeven(t *testing.T, weights spec.AgentWeightRule, rounds int) *sevenDevi
 	return f
 }
 
-// run returns the R² of each model on held-out rows and the duration of the run.
+// run runs the federation to its end. It returns the R² of each model on held-out rows, by model version, and the
+// duration of the run.
 func (f *sevenDevices) run() (r2 []float64, took time.Duration) {
 	began := time.Now()
 	f.start()
@@ -178,7 +180,7 @@ func (f *sevenDevices) run() (r2 []float64, took time.Duration) {
 	return r2, took
 }
 
-// since returns the first model version from which all scores are at least least.
+// since returns the first model version from which all later scores are at least the value least.
 func since(r2 []float64, least float64) int {
 	for v, x := range slices.Backward(r2) {
 		if !(x >= least) {
@@ -188,7 +190,7 @@ func since(r2 []float64, least float64) int {
 	return 0
 }
 
-// oneOfSeven lists the possible attacks of one device and their visible effects.
+// oneOfSeven lists the attacks that one dishonest device may attempt, and their visible effects.
 var oneOfSeven = map[string]struct {
 	lie     string // name in package liar; empty if the device sends no updates
 	weights spec.AgentWeightRule
@@ -225,9 +227,9 @@ func isRefused(f *federation, id wire.AgentID) bool {
 	return len(refused) > 0 && refused[0].Reason == wire.RefuseNotFinite && refused[0].Agent == id
 }
 
-// TestOneLiarOfSeven checks that one liar among seven devices slows learning by at most a factor of 2. The model
-// reaches R² 0.95 within twice the rounds needed for 0.98 without the liar, and stays there. Rounds take at most 1.5
-// times as long plus one deadline, and honest devices are not blamed.
+// TestOneLiarOfSeven checks that one dishonest device among seven slows learning by at most a factor of 2. The model
+// must reach R² 0.95 within twice the number of rounds that reach R² 0.98 without the attack, and stay above 0.95.
+// Rounds may take at most 1.5 times as long plus one deadline, and honest devices must not be blamed.
 func TestOneLiarOfSeven(t *testing.T) {
 	all := []spec.AgentWeightRule{spec.WeightsEqual, spec.WeightsSamples}
 	if testing.Short() {
@@ -282,8 +284,8 @@ func TestOneLiarOfSeven(t *testing.T) {
 	}
 }
 
-// TestOneLiarOfSevenWithoutRobust checks that without round.robust a liar may reduce accuracy but never ends the run.
-// Archived models are finite, honest devices are not suspended, and the log names the liar.
+// TestOneLiarOfSevenWithoutRobust checks that without round.robust a dishonest device may reduce accuracy but never
+// ends the run. Archived models are finite, honest devices are not suspended, and the log names the dishonest device.
 func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 	for _, lie := range []string{"constant:1e30", "max", "nan", "signflip:10"} {
 		t.Run(lie, func(t *testing.T) {
@@ -325,8 +327,8 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 	}
 }
 
-// TestLocalStepsDiverge checks that the run returns to the previous model if most local steps diverge from the current
-// one.
+// TestLocalStepsDiverge checks that the run returns to the previous model if most agents report that their local steps
+// diverged from the current model.
 func TestLocalStepsDiverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -347,8 +349,8 @@ func TestLocalStepsDiverge(t *testing.T) {
 	})
 }
 
-// nearZero returns a federation of ten devices that fit w to 1·w = y with exact gradients. Nine devices have y = −0.04
-// … 0.04 and one has y = c. The minimum of the mean risk is w⁰ = c/10.
+// nearZero returns a federation of ten devices that fit the single weight w of the model y = w·1 with exact gradients.
+// Nine devices have y = −0.04 … 0.04 and one device has y = c. The mean risk is minimal at w⁰ = c/10.
 func nearZero(t *testing.T, c float64, rounds int) *federation {
 	f := newFederation(t, 10, memory.Options{})
 	f.cfg.Standardize, f.cfg.FeatureClipDeviations = false, 0
@@ -378,8 +380,8 @@ func (f *federation) last() float64 {
 }
 
 // TestUnusualDevice checks that the average of honest devices is exact even if the data of one device differ greatly.
-// With round.robust the influence of that device is bounded but not zero. In both cases it is reported for unusually
-// large updates.
+// With round.robust, the influence of the unusual device is bounded but not zero. In both cases the device is reported
+// for its unusually large updates.
 func TestUnusualDevice(t *testing.T) {
 	for _, c := range []float64{3, 5, 10, 30} {
 		for _, robust := range []bool{false, true} {
@@ -418,7 +420,7 @@ func TestUnusualDevice(t *testing.T) {
 	}
 }
 
-// blamed checks that no device except the liar was blamed, and that no round was abandoned.
+// blamed checks that no device except the given dishonest device was blamed, and that no round was abandoned.
 func (f *federation) blamed(liar wire.AgentID) {
 	f.t.Helper()
 	blame := func(id wire.AgentID, event any) {

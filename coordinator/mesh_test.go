@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestEdgesAreMadeOnce checks that slow edges are computed only after the agents have changed, and that closing a round
-// does not wait for them.
+// TestEdgesAreMadeOnce checks that the edges between agents are computed again only after the set of agents has
+// changed, and that closing a round does not wait for a slow computation.
 func TestEdgesAreMadeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 3, nil)
@@ -36,8 +36,8 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 	})
 }
 
-// TestEdgesAreMadeBesideTheRound checks that slow edges are computed during a round in which agents come and go, so
-// that the next round does not wait for them.
+// TestEdgesAreMadeBesideTheRound checks that edges are computed during the round while agents connect and disconnect,
+// so that the next round does not wait for a slow computation.
 func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 3, nil)

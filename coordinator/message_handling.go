@@ -14,7 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleMessage handles a received message. It passes the message to a component or reports it as MessageDropped.
+// handleMessage handles a received message. It passes the message to the responsible component or reports it as
+// MessageDropped.
 func (c *Coordinator) handleMessage(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.ParseTopic(m.Topic)
 	switch {
@@ -31,7 +32,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	case c.retainedCleanup.HandleMessage(c.ownerLoop.Now(), m, kind, agent, transferID):
 		return
 	case len(m.Payload) == 0 && kind != mqtt.KindBlob:
-		return // deletion of a retained message
+		return // an empty payload deletes a retained message
 	case err != nil:
 		err = host.NewMessageDropError(devices.DropForeign, "unexpected topic %q", m.Topic)
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPartName:
@@ -64,7 +65,7 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 	var other *wire.ProtocolVersionError
 	switch {
 	case errors.As(err, &other):
-		if c.messageChecker.AgentKey(agent) == nil { // signatures of other versions cannot be verified
+		if c.messageChecker.AgentKey(agent) == nil { // signatures of other protocol versions cannot be verified
 			return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents: %w", agent,
 				other)
 		}
@@ -97,7 +98,7 @@ func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.Age
 		}
 	}, func() {
 		switch keep(); {
-		case c.duplicateGuard.AwaitsRetainedAnnouncement(): // the connection was lost meanwhile
+		case c.duplicateGuard.AwaitsRetainedAnnouncement(): // the connection was lost while the signature was verified
 			c.handleMessage(m)
 		case list != c.messageChecker.AgentList() && !key.Equal(c.messageChecker.AgentKey(agent)):
 			c.reportDroppedMessage(kind, agent, host.NewMessageDropError(devices.DropUnknown,
@@ -186,7 +187,8 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 	return nil
 }
 
-// handleHello handles a hello, unless its agent obeys a later announcement or an announcement that is too old.
+// handleHello handles a hello, unless its agent follows a later announcement than the coordinator's own, or an
+// announcement that is too old.
 func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sealing.OpenedMessage) error {
 	m, err := wire.DecodeHello(e.Body)
 	if err != nil {
@@ -226,8 +228,8 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 	return nil
 }
 
-// sendPresentAnnouncementDigest sends the digest of the current announcement to an agent that obeys another one. The
-// agent then reads the announcement again.
+// sendPresentAnnouncementDigest sends the digest of the current announcement to an agent that follows another
+// announcement. The agent then reads the announcement again.
 func (c *Coordinator) sendPresentAnnouncementDigest(agent wire.AgentID) {
 	m := wire.HelloAnswer{Announcement: c.publisher.AnnouncementDigest(), SelectionStatus: wire.StatusNotSelected}
 	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
@@ -255,7 +257,7 @@ type MessageAccepted struct {
 	Retained    bool             // true for a retained message, whose agent may be offline
 }
 
-// Describe implements observe.Event. Only the table of devices uses the event.
+// Describe implements observe.Event. It does nothing, because only the table of devices uses the event.
 func (MessageAccepted) Describe(*observe.EventDescription) {}
 
 var receivedReports = observe.Counter("reports_total", "Metrics reports received from agents.")
@@ -263,7 +265,7 @@ var receivedReports = observe.Counter("reports_total", "Metrics reports received
 // AgentReportReceived reports that an agent sent a metrics report.
 type AgentReportReceived struct {
 	Agent     wire.AgentID
-	BootEpoch wire.Epoch // boot of the agent at which its counters began
+	BootEpoch wire.Epoch // process start (boot) of the agent since which its counters count
 	Report    wire.AgentMetricsReport
 }
 

@@ -46,10 +46,10 @@ var (
 // RoundMachineStarted reports that the round machine started, because the broker retains no later announcement.
 type RoundMachineStarted struct {
 	Epoch wire.Epoch
-	// EpochRaised is true if the epoch was raised at this start. Agents then obey this coordinator even if another one
-	// has announced a later round.
+	// EpochRaised is true if the epoch was raised at this start. Agents then follow this coordinator even if another
+	// coordinator has announced a later round.
 	EpochRaised bool
-	// values of round.aggregation.rule and round.server_optimizer
+	// AggregationRule and ServerOptimizer are the values of round.aggregation.rule and round.server_optimizer.
 	AggregationRule, ServerOptimizer string
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestMissedRounds checks that an agent which was offline during several rounds learns the fate of its update, up to 8
-// rounds later.
+// TestMissedRounds checks that an agent which was offline during several rounds learns whether its update was used, up
+// to 8 rounds later.
 func TestMissedRounds(t *testing.T) {
 	for missed, want := range map[int]wire.UpdateFate{3: wire.FateAggregated, 12: wire.FateRoundForgotten} {
 		t.Run(fmt.Sprintf("%d rounds", missed), func(t *testing.T) {

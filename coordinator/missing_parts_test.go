@@ -11,9 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestLacks simulates a broker node that delivers published messages but returns no retained parts, as a NATS node does
-// without its peers. Agents request the parts from the coordinator, whose node returns them. No agent may miss a round
-// or be considered unfit.
+// TestLacks simulates a broker cluster node that delivers published messages but returns no retained parts of a model,
+// as a NATS node does when it cannot reach the other nodes. Agents must request the parts from the coordinator, whose
+// node returns them. No agent may miss a round or be considered unfit.
 func TestLacks(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -16,8 +16,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRoundsWaitForNewRows checks that rounds continue while enough agents have unused rows, and then pause until files
-// have grown, even after restarts. Waiting agents send at most one hello in five minutes.
+// TestRoundsWaitForNewRows checks that rounds continue while enough agents have rows that were not used for training
+// yet. Then rounds pause until the data files have grown, even after restarts. A waiting agent sends at most one hello
+// in five minutes.
 func TestRoundsWaitForNewRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -43,10 +44,11 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 			want int
 		}{
 			{func() {}, 1},
-			{func() { grow(0, 12); grow(1, 9) }, 1}, // one agent is not enough
+			{func() { grow(0, 12); grow(1, 9) }, 1}, // one agent with new rows is not enough for a round
 			{func() { f.coord.kill(); f.coord.start() }, 1},
 			{func() { grow(1, 3) }, 2},
-			{func() { f.agents[0].stop(); f.agents[0].start() }, 2}, // all rows of a restarted agent count as new
+			// after a restart, all rows of the agent count as new
+			{func() { f.agents[0].stop(); f.agents[0].start() }, 2},
 			{func() { f.coord.stop(); f.coord.start() }, 2},
 			{func() { grow(2, 10) }, 3},
 		} {

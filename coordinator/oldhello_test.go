@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestOldHellos checks that hellos replayed after the coordinator and the agent have stopped do not make the agent
-// eligible.
+// TestOldHellos checks that an agent that has stopped does not become eligible if its old hellos are replayed to a
+// restarted coordinator.
 func TestOldHellos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// ErrStoppedBetweenRounds is returned by Run after StopBetweenRounds, when no round is open.
+// ErrStoppedBetweenRounds is the error that Run returns after StopBetweenRounds, as soon as no round is open.
 var ErrStoppedBetweenRounds = errors.New("the coordinator stopped between two rounds, as requested")
 
 // SetOperatorCommand continues, pauses or stops the run. If now is true, an open round is abandoned; otherwise it
@@ -19,8 +19,8 @@ func (c *Coordinator) SetOperatorCommand(ctx context.Context, course round.Opera
 	return c.runOnOwnerLoop(ctx, func() { c.applyOperatorCommand(course, now) })
 }
 
-// StopBetweenRounds makes Run return ErrStoppedBetweenRounds when no round is open. If now is true, an open round is
-// abandoned.
+// StopBetweenRounds makes Run return ErrStoppedBetweenRounds as soon as no round is open. If now is true, an open round
+// is abandoned.
 func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
 	return c.runOnOwnerLoop(ctx, func() {
 		c.stopsBetweenRounds = true

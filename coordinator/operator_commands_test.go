@@ -53,7 +53,7 @@ func (f *federation) rounds(n int) {
 	f.until(time.Hour, "rounds", func() bool { return len(events[aggregation.ModelReady](f)) >= n })
 }
 
-// TestAnotherTaskTakesOver checks that the run continues from its model under another task. Either the open round is
+// TestAnotherTaskTakesOver checks that the run continues from its model under a new task. Either the open round is
 // completed first, or it is abandoned at once and the journal records this.
 func TestAnotherTaskTakesOver(t *testing.T) {
 	for _, tt := range []struct {
@@ -78,7 +78,7 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 				f.cfg.TaskVersion, f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.MaxLocalSteps = 2, 1, 3
 				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.MaxAggregations = 2, 2,
 					int(before.Plan.BaseModelVersion)+2
-				f.cfg.Round.ServerOptimizer.Name = "fedadam" // a new optimiser starts from its initial state
+				f.cfg.Round.ServerOptimizer.Name = "fedadam" // the new optimiser starts from its initial state
 				f.coord.start()
 				f.finished(time.Hour)
 				f.coord.stop()
@@ -109,7 +109,7 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 	}
 }
 
-// TestTakeOverKilled checks that the next start completes a task change that was interrupted at any point.
+// TestTakeOverKilled checks that if a change of the task was interrupted at any point, the next start completes it.
 func TestTakeOverKilled(t *testing.T) {
 	for cut := range 6 {
 		synctest.Test(t, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestTakeOverKilled(t *testing.T) {
 			over, cancel := context.WithCancel(context.Background())
 			cancel()
 			must(t, run(over))
-			// restore the previous version of some files
+			// Restore the previous version of all files from index cut on.
 			for i, name := range []string{"task.a", "task.b", "model.a", "model.b", "run.a", "run.b"} {
 				if i >= cut {
 					old, err := os.ReadFile(filepath.Join(whole, name))
@@ -170,8 +170,8 @@ func TestNewRunFromPresent(t *testing.T) {
 	})
 }
 
-// TestNewRunKilled kills a process between creating the folder of a new run and saving the journal. The next start must
-// begin the run with the same model of the previous run.
+// TestNewRunKilled kills the coordinator after it created the folder of a new run and before it saved the journal. The
+// next start must begin the run with the same model of the previous run.
 func TestNewRunKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := betweenRounds(t)
@@ -201,8 +201,8 @@ func TestNewRunKilled(t *testing.T) {
 	})
 }
 
-// wantLoaded saves and loads decisions. If over is true, the journal already refers to the next task, which must then
-// be the current one.
+// wantLoaded saves the operator decisions and loads them again. If over is true, the journal already refers to the next
+// task, which must then be the current task.
 func (f *federation) wantLoaded(c coordinator.OperatorDecisions, over bool) {
 	f.t.Helper()
 	must(f.t, c.Save(f.coord.dir))
@@ -215,8 +215,8 @@ func (f *federation) wantLoaded(c coordinator.OperatorDecisions, over bool) {
 	}
 }
 
-// TestControlLost checks that without the decisions file the journal's task version is used, and that a damaged file
-// needs an operator.
+// TestControlLost checks that without the file of operator decisions the task version in the journal is used, and that
+// a damaged file requires a decision by the operator.
 func TestControlLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := betweenRounds(t)
@@ -239,8 +239,8 @@ func TestControlLost(t *testing.T) {
 	})
 }
 
-// TestSteer checks that a paused run waits, even across a restart, and continues on command, and that a stopped run
-// ends.
+// TestSteer checks that a paused run waits, even across a restart, and continues on command. A run that is stopped by
+// command ends.
 func TestSteer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// OperatorDecisions contains the operator's decisions about tasks and rounds. It is stored in the state folder. The
-// journal contains the version of the current task.
+// OperatorDecisions contains the operator's decisions about tasks and rounds. It is stored in the state folder. Which
+// task is current is decided by the version in the journal.
 type OperatorDecisions struct {
 	Task AppliedTask
 	// NextTask replaces Task after the current round; nil if no task is pending.
@@ -28,7 +28,7 @@ type AppliedTask struct {
 	TaskYAML  []byte    `json:"Text"` // configuration keys as YAML, which the coordinator does not parse
 	// NewRun starts a new run with the model StartModel, or with an initial model if that is empty.
 	NewRun     bool   `json:",omitempty"`
-	StartModel string `json:"From,omitempty"` // see Config.StartModel
+	StartModel string `json:"From,omitempty"` // name of the start model; see Config.StartModel
 	// AbandonsRound is true if the current round must be abandoned. Otherwise the task waits for the end of the round.
 	AbandonsRound bool `json:"Now,omitempty"`
 }
@@ -44,8 +44,8 @@ func (c *OperatorDecisions) ApplyNextTask() {
 	c.Task, c.NextTask = c.NextTask.withoutOneTimeOptions(), nil
 }
 
-// LoadOperatorDecisions loads the decisions from a state folder. It returns false if there are none; then the task
-// version is the journal's. If the journal contains the version of NextTask, that task is applied.
+// LoadOperatorDecisions loads the decisions from a state folder. It returns false if no decisions are stored; the task
+// version in the journal is then used. If the journal contains the version of NextTask, NextTask replaces Task.
 func LoadOperatorDecisions(dir string) (OperatorDecisions, bool, error) {
 	d := runs.NewStateFolder(store.LocalDisk, dir)
 	_, _, unread := d.LoadJournalRecord()

@@ -35,8 +35,8 @@ func blobsAtBroker(f *federation) map[string]int {
 	}
 }
 
-// TestOldModelsGoAfterRestarts checks that after any number of kills only the models of the last two rounds are
-// retained.
+// TestOldModelsGoAfterRestarts checks that the broker retains only the models of the last two rounds, however often the
+// coordinator was killed.
 func TestOldModelsGoAfterRestarts(t *testing.T) {
 	for _, at := range []string{"closed", "announcing"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestOldModelsGoAfterRestarts(t *testing.T) {
 						f.coord.kill()
 						dead <- struct{}{}
 					}
-				case mqtt.Message: // kill it during a publication
+				case mqtt.Message: // kill the coordinator during a publication
 					if strings.Contains(m.Topic, "/m/") {
 						parts++
 					}

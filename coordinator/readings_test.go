@@ -49,7 +49,8 @@ func readingsOf(t *testing.T, seed uint64, days int) data.Config {
 		MaxLastValueAge: 2 * time.Hour}
 }
 
-// TestReadings trains on rows that agents make from readings, and scores the models on rows that the coordinator makes.
+// TestReadings checks training on rows that agents build from sensor readings. The coordinator scores the models on
+// rows that it builds from readings in the same way.
 func TestReadings(t *testing.T) {
 	for _, target := range []string{"load", "load in 1h"} {
 		synctest.Test(t, func(t *testing.T) {

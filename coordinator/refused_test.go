@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRefusedSubscriptions simulates a cluster node without peers that refuses necessary subscriptions. The run must
-// continue over the same connections once they are granted.
+// TestRefusedSubscriptions simulates a cluster node that cannot reach the other nodes and refuses necessary
+// subscriptions. The run must continue over the same connections once the subscriptions are granted.
 func TestRefusedSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refuses atomic.Bool

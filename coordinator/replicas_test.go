@@ -23,7 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// call is a moment of a replicated coordinator, before or after a call of the store.
+// call is a step of a replicated coordinator at which it can be killed: before or after a call of the store.
 type call struct{ op, key, when string }
 
 func (c call) String() string {
@@ -32,7 +32,7 @@ func (c call) String() string {
 
 var errDead = errors.New("the process is dead")
 
-// reach returns the store as seen by a process. Each call consists of two moments.
+// reach returns the store to which a process is connected. The process can be killed before and after each call.
 func (p *process) reach(l *life) replica.KeyValueStore {
 	return engine.Store{FakeKVServer: p.engine, Intercept: func(_ context.Context, op, key string, do func()) error {
 		for _, when := range []string{"before", "after"} {
@@ -53,7 +53,8 @@ func (p *process) reach(l *life) replica.KeyValueStore {
 	}}
 }
 
-// amongSeveral returns the main function of a coordinator that runs when it becomes the leader.
+// amongSeveral returns the main function of a replicated coordinator. The coordinator starts when its replica becomes
+// the leader.
 func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() mqtt.Conn) func(context.Context) error {
 	p.lives++
 	r := replica.New(replica.Config{Store: p.reach(l), Name: fmt.Sprint("c", p.lives), Instance: uint64(p.lives),
@@ -82,8 +83,8 @@ type nobody struct{}
 
 func (nobody) Observe(observe.Event) {}
 
-// takenOver runs three agents and kills the leading coordinator at its n-th moment: an event, a message, or a store
-// call. Another coordinator takes over, on another machine, or on the same machine if same is true.
+// takenOver runs three agents and kills the leading coordinator at its n-th step (an event, a message or a call of the
+// store). Then another coordinator takes over, either on another machine or, if same is true, on the same machine.
 func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -114,10 +115,10 @@ func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
 			}
 		}()
 		hash = f.finished(2 * time.Hour)
-		wait(10 * time.Second) // until the run is finished
+		wait(10 * time.Second) // wait until the run is finished
 		gate.Lock()
 		if n > 0 {
-			n = 0 // kill only once
+			n = 0 // kill the coordinator only once
 			close(enough)
 		}
 		gate.Unlock()
@@ -146,9 +147,9 @@ func (f *federation) checkTraining(spell string) {
 	f.checkOnce(spell)
 }
 
-// TestCoordinatorFollowed kills the leading coordinator at each moment, before and after each durable effect. The next
-// leader must end the run with the same model. Each agent trains once per round, no round is abandoned, and the history
-// contains each round once.
+// TestCoordinatorFollowed kills the leading coordinator at each step, before and after each write that must survive.
+// The next leader must end the run with the same model. Each agent must train once per round, no round may be
+// abandoned, and the history must contain each round once.
 func TestCoordinatorFollowed(t *testing.T) {
 	t.Parallel()
 	want, at := takenOver(t, 1<<30, false)

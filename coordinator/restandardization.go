@@ -11,13 +11,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// restandardizeRequest identifies the run to be restandardised. It is ignored for later runs, so that it is executed
-// once even after a crash.
+// restandardizeRequest requests a new standardisation of the run with the given id. The coordinator ignores the request
+// in later runs, so that it executes the request once even after a crash.
 type restandardizeRequest struct{ Run wire.RunID }
 
-// RequestRestandardization requests a new standardisation of the run in a state folder. After its next start, the
+// RequestRestandardization requests a new standardisation of the run in a state folder. At its next start, the
 // coordinator begins a new run with a statistics round and continues with the newest model. The daemon may be running.
-// It returns the run that will end.
+// RequestRestandardization returns the id of the run that will end.
 func RequestRestandardization(dir string) (wire.RunID, error) {
 	d := runs.NewStateFolder(store.LocalDisk, dir)
 	record, found, err := d.LoadJournalRecord()
@@ -52,7 +52,7 @@ func (c *Coordinator) isRestandardizationRequested(record round.JournalRecord) b
 			"cannot read the stored request to recompute the column means and scales; run `coordinator "+
 				"restandardize` again", "err", err)
 	case r.Run != record.Run || record.Plan.Kind != wire.KindTraining:
-		// ignored: it was executed already, or another run has begun since
+		// The request is ignored, because it was executed already or another run has begun since.
 	case !c.cfg.Standardize:
 		c.cfg.Logger.Error(
 			"recomputation of the column means and scales is requested, but task.standardize is false: set it to "+

@@ -47,11 +47,12 @@ func predicted(t *testing.T, file []byte, row ...float64) float64 {
 	return y*scale[len(row)] + mean[len(row)]
 }
 
-// TestRestandardize checks that a requested standardisation happens once, at the next start, and does not change
-// predictions on raw data.
+// TestRestandardize checks that a requested standardisation is computed once, at the next start, and that predictions
+// for rows in raw units do not change.
 func TestRestandardize(t *testing.T) { synctest.Test(t, func(t *testing.T) { restandardize(t, true) }) }
 
-// TestRestandardizeAfterKill checks a requested standardisation after a kill before the last model was archived.
+// TestRestandardizeAfterKill checks a requested standardisation if the coordinator was killed before it archived the
+// last model.
 func TestRestandardizeAfterKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { restandardize(t, false) })
 }
@@ -59,7 +60,7 @@ func TestRestandardizeAfterKill(t *testing.T) {
 func restandardize(t *testing.T, archived bool) {
 	f, first := trained(t, 4)
 	_, before := model(t, f, first, 4)
-	for i, a := range f.agents { // the agents' data have changed
+	for i, a := range f.agents { // change the data of all agents
 		a.stop()
 		a.data = rowsOf(uint64(20+i), 50)
 		a.start()
@@ -106,7 +107,7 @@ func restandardize(t *testing.T, archived bool) {
 	}
 }
 
-// TestRestandardizeAndCrash checks that a crash in the new statistics round loses no data.
+// TestRestandardizeAndCrash checks that no data are lost if the coordinator crashes in the new statistics round.
 func TestRestandardizeAndCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -122,7 +123,7 @@ func TestRestandardizeAndCrash(t *testing.T) {
 		}
 		f.coord.start()
 		f.until(time.Hour, "crashed", func() bool { return f.isDead(f.coord.life) })
-		<-f.coord.life.done // until the folder of the killed process is copied
+		<-f.coord.life.done // wait until the folder of the killed process is copied
 		if _, err := coordinator.RequestRestandardization(f.coord.dir); err == nil {
 			t.Error("asked for in the middle of a statistics round, another one is promised")
 		}
@@ -137,8 +138,8 @@ func TestRestandardizeAndCrash(t *testing.T) {
 	})
 }
 
-// TestRestandardizeUnreadable checks that a temporarily unreadable model does not cause a restart from an initial
-// model. The statistics round is repeated.
+// TestRestandardizeUnreadable checks that the run does not restart from an initial model if the last model is
+// temporarily unreadable. Instead, the statistics round is repeated.
 func TestRestandardizeUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -161,7 +162,8 @@ func TestRestandardizeUnreadable(t *testing.T) {
 		undo()
 		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 		f.coord.stop()
-		if after, _ := model(t, f, present(t, f).Run, 0); after.Digest != before.Digest { // unchanged data
+		// the agents' data have not changed
+		if after, _ := model(t, f, present(t, f).Run, 0); after.Digest != before.Digest {
 			t.Errorf("the run begins with %x, want %x of model %s", after.Digest[:4], before.Digest[:4],
 				modelText(first, 2))
 		}
@@ -184,8 +186,8 @@ func TestRestandardizeRefused(t *testing.T) {
 	})
 }
 
-// yard returns data of a device in a yard: latitude and longitude within 80 m, and a target that is linear in metres
-// plus noise. A meter in Wh counts up to 12,345 kWh.
+// yard returns data of a device in a yard: latitude and longitude within 80 m, a meter in Wh that counts up to 12,345
+// kWh, and a target that is linear in metres plus noise.
 func yard(seed uint64, n int) table {
 	rng := rand.New(rand.NewPCG(seed, 20))
 	b := []byte("lat,lon,meter,y\n")

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// refreshing returns a federation in which two agents with distant data join after the statistics round.
+// refreshing returns a federation that two agents with distant data join after the first statistics round.
 func refreshing(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
 	f.cfg.Round.MaxAggregations, f.cfg.RestandardizeVersions = 5, []int{2, 5}
@@ -33,7 +33,7 @@ func refreshing(t *testing.T) *federation {
 	return f
 }
 
-// join starts the late agents after the first model.
+// join starts the two late agents after the first model is ready.
 func (f *federation) join() {
 	f.t.Helper()
 	f.coord.start()
@@ -46,8 +46,8 @@ func (f *federation) join() {
 	}
 }
 
-// TestStandardizeAt checks the statistics round after version 2. Version 3 has a new standardisation and the same
-// predictions as version 2. The run continues to its end, where no further statistics round takes place.
+// TestStandardizeAt checks a statistics round after model version 2. Version 3 must have a new standardisation and the
+// same predictions as version 2. The run continues to its end, after which there is no further statistics round.
 func TestStandardizeAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := refreshing(t)
@@ -88,8 +88,8 @@ func TestStandardizeAt(t *testing.T) {
 	})
 }
 
-// refreshRun kills the coordinator of a run with a second statistics round at its n-th moment after version 2. It
-// returns the last model, and false if the run ended before that moment.
+// refreshRun runs a federation with a second statistics round and kills the coordinator at its n-th step (event or
+// message) after version 2. It returns the last model, and false if the run ended before that step.
 func refreshRun(t *testing.T, n int) (hash wire.Digest, killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := refreshing(t)
@@ -137,8 +137,8 @@ func refreshRun(t *testing.T, n int) (hash wire.Digest, killed bool) {
 	return hash, killed
 }
 
-// TestStandardizeAtAndCrash checks that the run ends with the same model if the coordinator is killed around the
-// statistics round, at every third moment.
+// TestStandardizeAtAndCrash checks that the run ends with the same model if the coordinator is killed at every third
+// step around the statistics round.
 func TestStandardizeAtAndCrash(t *testing.T) {
 	want, _ := refreshRun(t, 0)
 	n := 1
@@ -159,7 +159,7 @@ func TestStandardizeAtAndCrash(t *testing.T) {
 	}
 }
 
-// archived waits for a file that is written on another goroutine.
+// archived waits until a file that another goroutine writes exists.
 func archived(t *testing.T, pattern string) {
 	for {
 		found, err := filepath.Glob(pattern)
@@ -171,8 +171,8 @@ func archived(t *testing.T, pattern string) {
 	}
 }
 
-// TestStandardizeAtDamage checks that one copy of the model suffices for the statistics round, and that without a copy
-// an operator must decide.
+// TestStandardizeAtDamage checks that the statistics round succeeds if at least one copy of the model is intact, and
+// that the coordinator requires a decision by the operator if no copy is intact.
 func TestStandardizeAtDamage(t *testing.T) {
 	for name, c := range map[string]struct {
 		files []string

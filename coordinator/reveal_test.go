@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// secrets returns the secrets in the coordinator's folder, newest first.
+// secrets returns the encryption secrets in the coordinator's state folder, newest first.
 func (f *federation) secrets() []wire.SealSecret {
 	saved, err := store.LocalDisk.NewRecordSlots(f.coord.dir, runs.SealKeys).Load(nil)
 	if err != nil {
@@ -24,7 +24,7 @@ func (f *federation) secrets() []wire.SealSecret {
 	return s.Secrets
 }
 
-// reveal parses and decrypts a message with the coordinator's secrets.
+// reveal parses a message and decrypts it with the coordinator's secrets.
 func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
 	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeSealed {
@@ -50,7 +50,7 @@ func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
 	return e, wire.ErrSealDoesNotOpen
 }
 
-// public returns the public key of an agent, listed or not.
+// public returns the public key of an agent, even if the agent is not in the list of agents.
 func (f *federation) public(agent wire.AgentID) ed25519.PublicKey {
 	for _, p := range f.agents {
 		if p.id == agent {

@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRevoked checks that a participant which is removed from the list, or replaced by another device, no longer delays
-// the round and is not included.
+// TestRevoked checks that a round neither waits for nor includes a participant that was removed from the list, or whose
+// id was assigned to another device.
 func TestRevoked(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -68,8 +68,8 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// TestRevokedIsTold checks that a removed device receives one rejection at once over its open connection, even if it is
-// silent. Other rejections are not affected.
+// TestRevokedIsTold checks that a removed device receives exactly one rejection, at once, over its open connection,
+// even if the device sends nothing. Rejections of other devices are not affected.
 func TestRevokedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -85,7 +85,7 @@ func TestRevokedIsTold(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		wait(time.Hour) // no further rejection may be sent
+		wait(time.Hour) // no further rejection may be sent in this hour
 		keys := maps.Clone(f.keys)
 		delete(keys, "a2")
 		at := time.Now()
@@ -128,8 +128,8 @@ func holdBack(p *process, r wire.RoundID) {
 	}
 }
 
-// TestRevokedWhileStopped checks that a resumed round does not wait for a participant that was removed while the
-// coordinator was down.
+// TestRevokedWhileStopped checks that a resumed round does not wait for a participant that was removed from the list
+// while the coordinator was down.
 func TestRevokedWhileStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})

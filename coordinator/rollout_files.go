@@ -47,8 +47,8 @@ func (c *Coordinator) resumeRollout(r *round.JournalRecord) error {
 	return nil
 }
 
-// readRolloutFile reads the file of a rolled-out model. lost is the reason why the file is unusable; err is a disk
-// error, which may be temporary.
+// readRolloutFile reads the file of a model that is being rolled out. lost is the reason why the file is unusable. err
+// is a disk error, which may be temporary.
 func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, err error) {
 	if f := c.aggregator.BaseModelFile(); f.Data != nil && f.Ref.Hash == m.File.Hash {
 		return f, nil, nil
@@ -78,8 +78,8 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 	return b, nil, nil
 }
 
-// loadRolloutFiles drops all loaded files that the rollout state does not contain, and adds the file of the current
-// model if the state contains it.
+// loadRolloutFiles discards loaded files that do not belong to a model in the rollout state. It adds the file of the
+// current model if the rollout state contains that model.
 func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 	all := append(slices.Clone(c.rolloutFiles), c.aggregator.BaseModelFile())
 	c.rolloutFiles = slices.DeleteFunc(all, func(b publish.Blob) bool {
@@ -90,13 +90,14 @@ func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 	})
 }
 
-// isRolledOut reports whether the file belongs to the released model or the candidate.
+// isRolledOut reports whether the file with the given hash belongs to the released model or to the candidate (the model
+// that a share of the agents tries).
 func isRolledOut(s *rollout.State, file wire.Digest) bool {
 	return s.Released.IsSet() && file == s.Released.File.Hash ||
 		s.Candidate.IsSet() && file == s.Candidate.File.Hash
 }
 
-// rolledOutVersions returns those model versions of a run that are released or tried by agents.
+// rolledOutVersions returns the versions of a run's models that are released or that a share of the agents tries.
 func rolledOutVersions(s *rollout.State, run wire.RunID) (versions []uint64) {
 	for _, m := range []rollout.Model{s.Released, s.Candidate} {
 		if m.IsSet() && m.Run == run {

@@ -22,8 +22,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// predicting returns a federation that rolls out its models to agents whose files grow by a row a minute. Each model
-// version is better than the previous one on similar rows.
+// predicting returns a federation that rolls out its models to agents whose data files grow by one row per minute. On
+// rows like the training data, each model version is better than the previous one.
 func predicting(t *testing.T, rounds int) *federation {
 	f := newFederation(t, 8, memory.Options{})
 	f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = rounds, 0.05
@@ -69,7 +69,7 @@ func alien(seed uint64) table {
 	return table(fmt.Sprintf("%s\n%s,%.3f\n", line[0], features, 424+rng.NormFloat64()))
 }
 
-// live waits the given number of minutes while rows are appended.
+// live lets the given number of minutes pass while rows are appended to the agents' files.
 func (f *federation) live(minutes int, from *int, row func(seed uint64) table) {
 	for range minutes {
 		*from++
@@ -80,7 +80,7 @@ func (f *federation) live(minutes int, from *int, row func(seed uint64) table) {
 	}
 }
 
-// uses returns the model with which each agent predicts.
+// uses returns, for each agent, the model with which the agent predicts.
 func (f *federation) uses() (all []string) {
 	for _, a := range f.agents {
 		k, err := modelfile.OpenKeptModels(store.LocalDisk, a.dir)
@@ -101,7 +101,7 @@ func (f *federation) ended() string {
 	return strings.Join(all, ", ")
 }
 
-// checkShares checks that before a model is released, exactly the agents in the share use it.
+// checkShares checks that before a model is released, exactly the agents in the trial share use it.
 func (f *federation) checkShares() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,8 +134,8 @@ func (f *federation) checkShares() {
 	}
 }
 
-// TestRollout checks that better models are released from the share to all agents, and worse ones are withdrawn, even
-// if the coordinator is killed.
+// TestRollout checks that a model that performs better in the trial share of agents is released to all agents, and a
+// model that performs worse is withdrawn, even if the coordinator is killed.
 func TestRollout(t *testing.T) {
 	for i, tt := range []struct {
 		name  string
@@ -203,7 +203,8 @@ func announces() func(event any) bool {
 }
 
 // TestRolloutGoesOn checks that a rollout continues in a new run, that a start model chosen by an operator is released
-// at once, and that a model with a lost file is replaced. Without the setting, agents decide for themselves again.
+// at once, and that a model whose file was lost is replaced. If rollouts are disabled in the configuration, agents
+// choose their models themselves again.
 func TestRolloutGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := predicting(t, 3)

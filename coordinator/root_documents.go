@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rootDocumentVersion returns the version of the root document in force.
+// rootDocumentVersion returns the version of the root document (the signed list of trusted keys) that is in force.
 func (c *Config) rootDocumentVersion() wire.RootVersion {
 	if len(c.RootDocuments) == 0 {
 		return wire.FirstRootVersion
@@ -19,8 +19,8 @@ func (c *Config) rootDocumentVersion() wire.RootVersion {
 	return c.RootDocuments[len(c.RootDocuments)-1].Version
 }
 
-// verifyAndOpenAnnouncement verifies and parses an announcement. It must be signed with the coordinator's own key or
-// with another coordinator key in the root document. The error is the reason for dropping it.
+// verifyAndOpenAnnouncement verifies and parses an announcement. The announcement must be signed with the coordinator's
+// own key or with another coordinator key in the root document. The error is the reason for dropping the announcement.
 func (c *Coordinator) verifyAndOpenAnnouncement(envelope []byte) (wire.Envelope, error) {
 	e, err := wire.ParseEnvelope(envelope)
 	switch {
@@ -46,9 +46,9 @@ func (c *Coordinator) verifyAndOpenAnnouncement(envelope []byte) (wire.Envelope,
 		err)
 }
 
-// SetRootDocuments replaces the root documents, which must be on disk already, and publishes them. roots is sorted with
-// the newest last, which the next announcement uses. SetRootDocuments returns an error if the owner goroutine does not
-// respond before ctx ends.
+// SetRootDocuments replaces the root documents, which must be on disk already, and publishes them. roots is sorted by
+// version, and the next announcement refers to the last element. SetRootDocuments returns an error if the owner
+// goroutine does not respond before ctx ends.
 func (c *Coordinator) SetRootDocuments(ctx context.Context, roots []wire.RootDocument) error {
 	return c.runOnOwnerLoop(ctx, func() {
 		c.cfg.RootDocuments = roots

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rooted configures a root document and returns a function that creates the next version.
+// rooted configures a root document (signed list of trusted keys) and returns a function that creates the next version.
 func rooted(f *federation) (next func(coordinator wire.SigningPublicKey,
 	also ...wire.SigningPublicKey) []wire.RootDocument) {
 	root := hosts.TestKey("root")
@@ -100,7 +100,7 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 }
 
 // TestBurntFloorHeals checks that a federation recovers after a thief of the coordinator's key has announced the
-// maximum epoch. The next root document contains another key.
+// maximum epoch. Recovery requires a next root document with another coordinator key.
 func TestBurntFloorHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

@@ -64,8 +64,8 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	return true
 }
 
-// attestationFor returns the coordinator's signature of an agent's key, with which the agent authenticates its beacons.
-// It is zero if agents do not discover neighbours.
+// attestationFor returns the coordinator's signature of an agent's key. With it, the agent proves to its neighbours
+// that its beacons (discovery messages) are authentic. The signature is zero if agents do not discover neighbours.
 func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 	key := c.messageChecker.AgentKey(agent)
 	if !c.cfg.IssuesAttestations || key == nil {
@@ -114,8 +114,8 @@ func (c *Coordinator) publishAnnouncement(e round.PublishAnnouncement) bool {
 	return true
 }
 
-// newSelection returns the selection of the drawn agents, in which each agent can recognise only itself. An agent whose
-// key has no X25519 form is omitted; it receives an invitation.
+// newSelection returns the list of the drawn agents for an announcement. Each agent can recognise only itself in the
+// list. An agent whose key has no X25519 form is omitted and receives an invitation instead.
 func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.SelectedAgent) wire.AgentSelection {
 	selected := make([]wire.SelectedAgent, 0, len(drawn))
 	for _, d := range drawn {
@@ -145,7 +145,8 @@ func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.stepMachine(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 
-// sendGroupKey sends an agent the key with which the announced blobs are encrypted, if they are encrypted.
+// sendGroupKey sends an agent the key with which the announced blobs are encrypted. It does nothing if the blobs are
+// not encrypted.
 func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 	if m, ok := c.keyring.GroupKeyFor(agent); ok {
 		c.sendToAgent(agent, wire.TypeGroupKeyDelivery, c.runID, c.currentRound(), m.Body())

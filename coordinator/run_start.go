@@ -16,8 +16,8 @@ import (
 // configured one. The run continues with its own task.
 var ErrRunContinues = errors.New("continuing the run that started from this model")
 
-// resumeOrBeginRun returns the record of the run in the state folder, or of a new run. newRun is true if the operator
-// requested the run and it is not announced yet.
+// resumeOrBeginRun returns the journal record of the run in the state folder, or of a new run. newRun is true if the
+// operator requested the run and it is not announced yet.
 func (c *Coordinator) resumeOrBeginRun() (record round.JournalRecord, newRun bool, err error) {
 	record, found, err := c.stateFolder.LoadJournalRecord()
 	damage := err
@@ -78,7 +78,7 @@ func (c *Coordinator) mustAdoptTask() bool {
 	return is != 0 && want != 0 && is != want || c.cfg.StartModel == StartFromCurrentModel
 }
 
-// replaceRun begins a new run in place of the record's run.
+// replaceRun begins a new run in place of the run in the given journal record.
 func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage error) (round.JournalRecord, error) {
 	if found && c.cfg.StartModel == StartFromCurrentModel {
 		if err := c.stateFolder.OpenCurrentRunModels(record.Run); err != nil {
@@ -109,8 +109,8 @@ func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage 
 	return c.planNewRun(record, "")
 }
 
-// continueRun restores the record's run. If the task has changed or an operator requested a new standardisation, it
-// replans the next round.
+// continueRun restores the run in the given journal record. If the task has changed or an operator requested a new
+// standardisation, it plans the next round again.
 func (c *Coordinator) continueRun(record round.JournalRecord) (round.JournalRecord, error) {
 	if c.stateFolder.JournalDamage != nil {
 		c.cfg.Logger.Warn("the newest copy of the journal is incomplete; using the previous copy", "err",
@@ -136,8 +136,8 @@ func (c *Coordinator) continueRun(record round.JournalRecord) (round.JournalReco
 	return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.BaseModelVersion)))
 }
 
-// adoptConfiguredTask replans the next round of the record with the configured task. It returns an error if a round is
-// open.
+// adoptConfiguredTask plans the next round of the journal record again, with the configured task. It returns an error
+// if a round is open.
 func (c *Coordinator) adoptConfiguredTask(r round.JournalRecord) (round.JournalRecord, error) {
 	if IsRoundOpen(r.Phase) {
 		return r, fmt.Errorf("cannot switch to another task while the round is in phase %s", r.Phase)
@@ -151,8 +151,8 @@ func (c *Coordinator) adoptConfiguredTask(r round.JournalRecord) (round.JournalR
 	return r, c.saveFirstRecord(r)
 }
 
-// planNewRun plans a new run with a larger id than all earlier runs. If again is not empty, it names the model to
-// continue with in a new standardisation.
+// planNewRun plans a new run whose id is larger than the ids of all earlier runs. If again is not empty, it names the
+// model with which the run continues in a new standardisation.
 func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (round.JournalRecord, error) {
 	stored, err := c.stateFolder.StoredRunIDs()
 	if err != nil {
@@ -162,7 +162,7 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 	for _, run := range stored {
 		newest = max(newest, run)
 	}
-	present := before.Run // A newer folder belongs to a run that had not begun when the process was killed.
+	present := before.Run // a newer folder belongs to a run that had not begun when the process was killed
 	if present == 0 {
 		present = newest
 	}
@@ -207,7 +207,7 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 	return record, err
 }
 
-// saveFirstRecord writes a newly planned record to the journal, with the version of the configured task.
+// saveFirstRecord writes a newly planned journal record to disk, with the version of the configured task.
 func (c *Coordinator) saveFirstRecord(r round.JournalRecord) error {
 	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
 	// The journal must be saved before old models are removed and before the retained announcement is read.

@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRun checks that a whole run yields the same model, bit for bit, as the task and round packages without a host.
-// The risk must fall, and each setting must change the model.
+// TestRun checks that a whole run yields the same model, bit for bit, as calling the packages task and round without
+// coordinator, agents and broker. The risk must fall, and each setting must change the model.
 func TestRun(t *testing.T) {
 	seen := map[wire.Digest]string{}
 	for _, tt := range []struct {
@@ -84,18 +84,18 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// noisy adds noise to the gradients (2nd-order (8)).
+// noisy adds noise to the gradients (2nd-order paper, eq. (8)).
 func noisy(law spec.NoiseLaw) func(*federation) {
 	return func(f *federation) { f.cfg.Task.Training.GradientNoise = spec.GradientNoise{Law: law, Variance: 0.01} }
 }
 
-// allTogether combines mini-batches, noise and stragglers (2nd-order (42)).
+// allTogether combines mini-batches, noise and random skipping of local steps (2nd-order paper, eq. (42)).
 func allTogether(f *federation) {
 	noisy(spec.NoiseLaplace)(f)
 	f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.LocalStepProbability = 5, 0.5
 }
 
-// bilinear configures the model of 2nd-order (40), with a class as target.
+// bilinear configures the bilinear model (2nd-order paper, eq. (40)) with a class as target.
 func (f *federation) bilinear() {
 	f.cfg.Task.Model = wire.ModelSpec{HiddenUnits: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 		Risk: spec.LossLogistic, Ridge: 0.01}
@@ -105,7 +105,7 @@ func (f *federation) bilinear() {
 	}
 }
 
-// alone computes the final model of this federation without hosts.
+// alone computes the final model of this federation without coordinator, agents and broker.
 func (f *federation) alone() []float32 {
 	must := func(err error) {
 		f.t.Helper()
@@ -190,7 +190,7 @@ func (f *federation) standardised() *task.CompiledTask[float32] {
 	return p
 }
 
-// TestArrivalDoesNotMatter checks that the order of messages does not change any bit of the model.
+// TestArrivalDoesNotMatter checks that the order in which messages arrive does not change any bit of the model.
 func TestArrivalDoesNotMatter(t *testing.T) {
 	var first wire.Digest
 	for seed := range uint64(10) {
@@ -219,7 +219,7 @@ func TestOpenModels(t *testing.T) {
 		f.cfg.KeepModels = 2
 		f.start()
 		hash := f.finished(time.Hour)
-		synctest.Wait() // until the archive is written
+		synctest.Wait() // wait until the archive is written
 		models, record, err := runs.OpenModelsOfCurrentRun(f.coord.dir)
 		if err != nil || record.Phase != round.CoordinatorFinished {
 			t.Fatalf("%v, phase %s", err, record.Phase)

@@ -136,7 +136,7 @@ func (f *federation) task() []byte {
 	return saved.Body
 }
 
-// found returns the secrets that the broker has seen, with the topics of the messages.
+// found returns the secrets that occur in messages at the broker, with the topics of these messages.
 func (r *recorder) found(secrets map[string][]byte) (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,8 +178,8 @@ func (r *recorder) forget(f *federation) {
 	}
 }
 
-// TestBrokerLearnsNothing records all messages of a run and searches them for secrets: parameters, moments, risks and
-// row counts. An agent that sends an unencrypted hello receives no answer and can decrypt nothing.
+// TestBrokerLearnsNothing checks that no message of a run contains a secret: parameters, moments, risks or row counts.
+// An agent that sends an unencrypted hello receives no answer and can decrypt nothing.
 func TestBrokerLearnsNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -194,7 +194,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 					f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = tt.hidden, 0.01
 				}
 				for i, a := range f.agents {
-					a.data = rowsOf(uint64(i), 0x1321+i*7) // row counts that occur nowhere else
+					a.data = rowsOf(uint64(i), 0x1321+i*7) // these row counts occur nowhere else
 					a.cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: time.Second,
 						ReadMetrics: func() (all []wire.ReportMetric) {
 							for _, x := range events[training.LocalTrainingFinished](f, a.id) {
@@ -278,8 +278,9 @@ func (f *federation) wantQuiet(log string) {
 	}
 }
 
-// revoked removes agent a3 from the list after two rounds. The coordinator is down meanwhile, or is killed at its n-th
-// moment afterwards; n = 0 means that it is not killed.
+// revoked removes agent a3 from the list after two rounds. If down is true, the coordinator is not running meanwhile.
+// Otherwise the coordinator is killed at its n-th step (event or message) after the removal; n = 0 means that it is not
+// killed.
 func revoked(t *testing.T, down bool, n int) (killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
@@ -386,8 +387,8 @@ func TestRevokedAndKilled(t *testing.T) {
 	}
 }
 
-// TestRepublishedSealed checks that a restarted coordinator publishes identical bytes of a model, and that a key is on
-// disk before it is announced.
+// TestRepublishedSealed checks that a restarted coordinator publishes a model with exactly the same encrypted bytes,
+// and that a key is on disk before it is announced.
 func TestRepublishedSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

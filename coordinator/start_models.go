@@ -28,8 +28,9 @@ type startModelReader struct {
 	folder *runs.StateFolder
 }
 
-// readNamedModel reads the model with the given name (see Config.StartModel). It returns the model as w_0 of the
-// configured task, and the task with the standardisation of the model. newest is the run for a VERSION without RUN.
+// readNamedModel reads the model with the given name (see Config.StartModel). It returns the model as the initial model
+// w_0 of the configured task, and the task with the model's standardisation. newest is the run that a VERSION without
+// RUN refers to.
 func (m startModelReader) readNamedModel(from string, newest wire.RunID) (runs.RunOrigin, []byte, wire.Task, error) {
 	o := runs.RunOrigin{GivenStartModel: from, Model: from}
 	run, version, ok := runs.ParseModelName(from, newest)
@@ -55,8 +56,9 @@ func (m startModelReader) readInitialModel() (runs.RunOrigin, []byte, wire.Task,
 				"remove task.model.initial"})
 }
 
-// resolveStartModel converts a stored model to the results of readNamedModel. err is the error of reading the model. If
-// no run can begin with the model, it returns refused with the problem.
+// resolveStartModel converts a stored model to the results of readNamedModel. err is the error that occurred while
+// reading the model. If no run can begin with the model, resolveStartModel returns the error refused, completed with
+// the problem.
 func (m startModelReader) resolveStartModel(o runs.RunOrigin, stored *runs.StoredModel, err error,
 	refused runs.StateError) (runs.RunOrigin,
 	[]byte, wire.Task, error) {
@@ -87,8 +89,8 @@ func (m startModelReader) resolveStartModel(o runs.RunOrigin, stored *runs.Store
 	return o, data, t, nil
 }
 
-// standardizationOfStartModel returns the standardisation of the model. It returns an error if the model does not fit
-// the configured task.
+// standardizationOfStartModel returns the standardisation stored with a model. It returns an error if the model does
+// not fit the configured task.
 func standardizationOfStartModel(m *runs.StoredModel, p *task.CompiledTask[float32], standardize bool,
 	clip float64) (wire.Standardization, error) {
 	none := wire.Standardization{}
@@ -105,7 +107,7 @@ func standardizationOfStartModel(m *runs.StoredModel, p *task.CompiledTask[float
 		wants["pool"] = strconv.Itoa(pool)
 	}
 	for _, key := range slices.Sorted(maps.Keys(wants)) {
-		if has := m.Metadata[key]; has != "" && has != wants[key] { // absent in files of other programs
+		if has := m.Metadata[key]; has != "" && has != wants[key] { // the value is absent in files of other programs
 			return none, fmt.Errorf("the model was made with %s %s, but the configured task has %s", key, has,
 				wants[key])
 		}

@@ -103,7 +103,7 @@ func TestFrom(t *testing.T) {
 				}
 
 				if tt.from == "FILE" {
-					must(t, os.Remove(path)) // the file is no longer needed
+					must(t, os.Remove(path)) // the new run must not need the file any more
 				}
 				f.cfg.Round.MaxAggregations = 3
 				f.coord.start()
@@ -113,7 +113,7 @@ func TestFrom(t *testing.T) {
 					t.Errorf("run %d stands at %d; the same --from again wants run %d to go on to 3", r.Run,
 						r.Plan.BaseModelVersion, second)
 				}
-				f.cfg.StartModel = modelText(first, 2) // the same model under another name
+				f.cfg.StartModel = modelText(first, 2) // another name of the same model
 				must(t, begin(t, f))
 				if r := present(t, f); r.Run != second {
 					t.Errorf("the same model under another name begins run %d", r.Run)
@@ -131,7 +131,7 @@ func TestFrom(t *testing.T) {
 func modelText(run wire.RunID, version int) string { return fmt.Sprintf("%d/%d", run, version) }
 
 // TestInitial checks that each new run of a task with an initial model begins with that model, while an unfinished run
-// continues. A file that does not fit is rejected with the name of the setting.
+// continues. A model file that does not fit the task is rejected, and the error names the setting.
 func TestInitial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -236,8 +236,8 @@ func TestFromRefused(t *testing.T) {
 	})
 }
 
-// TestKeepRuns checks that the models of the newest keep_runs trained runs are kept. Runs without a trained model do
-// not count.
+// TestKeepRuns checks that the models of the newest keep_runs runs with a trained model are kept. Runs without a
+// trained model are not counted.
 func TestKeepRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -258,7 +258,7 @@ func TestKeepRuns(t *testing.T) {
 		}
 		want(runs[1:]...)
 		f.cfg.Standardize = false
-		for range 4 { // restart loop with --new-run: these runs train no model
+		for range 4 { // a restart loop with --new-run, whose runs train no model
 			wait(time.Second)
 			must(t, begin(t, f))
 		}
@@ -269,8 +269,8 @@ func TestKeepRuns(t *testing.T) {
 	})
 }
 
-// TestFromAfterTakeOver checks that agents obey a run that begins from a model after the journal with a raised epoch
-// was lost. The first process with that flag may end before it has read the broker.
+// TestFromAfterTakeOver checks that agents follow a run that was started from a model after a journal with a raised
+// epoch was lost. The first process with the start-model flag may end before it has read the retained announcement.
 func TestFromAfterTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

@@ -31,7 +31,7 @@ func obstruct(t *testing.T, path string) (mend func()) {
 	}
 	had := os.Rename(path, aside) == nil
 	if filepath.Ext(path) == "" && had && isDir(aside) {
-		must(os.WriteFile(path, nil, 0o600)) // a file in place of a folder
+		must(os.WriteFile(path, nil, 0o600)) // a file in place of a folder makes every write fail
 	} else {
 		must(os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 	}
@@ -58,7 +58,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// TestDiskFull checks that a coordinator with a full disk waits for space, and that no message is sent before the
+// TestDiskFull checks that a coordinator whose disk is full waits for space, and that it sends no message before the
 // preceding write is on disk.
 func TestDiskFull(t *testing.T) {
 	closing := func(kind wire.RoundKind) func(any) bool {
@@ -76,7 +76,7 @@ func TestDiskFull(t *testing.T) {
 		name  string
 		file  []string
 		at    func(any) bool
-		stays func(f *federation) int // a count that must not grow while the disk is full
+		stays func(f *federation) int // returns a count that must not grow while the disk is full
 	}{
 		{"journal", []string{"run"}, closing(wire.KindTraining),
 			func(f *federation) int { return len(events[round.RoundOpened](f)) }},
@@ -107,7 +107,7 @@ func TestDiskFull(t *testing.T) {
 				}
 				f.start()
 				undo := <-mend
-				wait(5 * time.Minute) // the archive blocks the round after the next
+				wait(5 * time.Minute) // a failing archive blocks the round after the next
 				before := tt.stays(f)
 				wait(21 * time.Second)
 				if after := tt.stays(f); after != before {
@@ -121,7 +121,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestStoppedWithFullDisk checks that a coordinator which is stopped while the disk is full loses no accepted update.
+// TestStoppedWithFullDisk checks that no accepted update is lost if the coordinator is stopped while the disk is full.
 func TestStoppedWithFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -213,8 +213,8 @@ func TestNewRun(t *testing.T) {
 	})
 }
 
-// TestOldSpoolsGo checks that spools of finished rounds are removed after a crash, and that the spool of the current
-// round is kept.
+// TestOldSpoolsGo checks that spools (folders with received updates) of finished rounds are removed after a crash, and
+// that the spool of the current round is kept.
 func TestOldSpoolsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -248,7 +248,7 @@ func TestOldSpoolsGo(t *testing.T) {
 		f.until(time.Minute, "pausing", func() bool { return len(events[round.RoundClosed](f)) == 1 })
 		synctest.Wait()
 		f.coord.stop()
-		leave("1") // left by a crash between the journal and the removal
+		leave("1") // left behind by a crash between writing the journal and removing the spool
 		f.coord.start()
 		want("")
 	})

@@ -15,8 +15,8 @@ import (
 type stateFolderWriter struct {
 	loop     *host.EventLoop
 	observer observe.Observer
-	// onDiskFullDelay is called after a full disk has blocked the owner goroutine since the given time. It precedes any
-	// check of the round's deadline.
+	// onDiskFullDelay is called after a full disk has blocked the owner goroutine since the given time. It is called
+	// before the round's deadline is checked.
 	onDiskFullDelay func(since time.Time)
 
 	writeQueue         *host.SerialJobQueue // queued history lines and archived models, written before the next journal
@@ -50,7 +50,7 @@ func newStateFolderWriter(loop *host.EventLoop, o observe.Observer, onDelay func
 func (j *stateFolderWriter) writeBeforeContinuing(purpose string, do func() error) error {
 	var since time.Time
 	err := j.retryWrite(do, j.loop.PauseLoop,
-		func(err error) { // waiting is not reported as a hang: a restart would not free space
+		func(err error) { // a wait for disk space is not reported as a hang, because a restart would not free space
 			if since.IsZero() {
 				since = j.loop.Now()
 			}
@@ -62,14 +62,15 @@ func (j *stateFolderWriter) writeBeforeContinuing(purpose string, do func() erro
 	return err
 }
 
-// writeInJob performs a write within a job, with retries. It returns an error only if the coordinator stops first.
+// writeInJob performs a write within a background job and retries it. It returns an error only if the coordinator stops
+// first.
 func (j *stateFolderWriter) writeInJob(purpose string, do func() error) error {
 	return j.retryWrite(do, j.loop.PauseJob, func(err error) {
 		j.loop.RunOnLoop(func() { j.reportWriteResult(purpose, err) })
 	})
 }
 
-// enqueueWrite queues a write for a separate goroutine. It completes before the next journal is written.
+// enqueueWrite queues a write for a separate goroutine. The write completes before the next journal is written.
 func (j *stateFolderWriter) enqueueWrite(purpose string, do func() error) {
 	j.writeQueue.Enqueue(func() {
 		_ = j.retryWrite(do, j.loop.PauseJob, func(err error) { // an error means that the coordinator stops
@@ -128,8 +129,8 @@ func (j *stateFolderWriter) reportWriteResult(purpose string, err error) {
 	j.writeFailures.ReportWriteResult(j.observer, purpose, err)
 }
 
-// pruneModels queues the removal of old models after pending archive writes. It does so once per version and once after
-// a start. It keeps the newest keep models, the newest model of each recent hour, and the versions in spare. If keep is
+// pruneModels queues the removal of old models after pending archive writes, once per model version and once after a
+// start. It keeps the newest keep models, the newest model of each recent hour, and the versions in spare. If keep is
 // 0, it removes nothing.
 func (j *stateFolderWriter) pruneModels(models *store.ModelFolder, version uint64, keep, hours int, spare []uint64,
 	log *slog.Logger) {

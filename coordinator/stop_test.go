@@ -16,8 +16,9 @@ import (
 	"github.com/fedmesh/fedmesh/round/stop"
 )
 
-// TestStopByPatience checks that a run ends by the patience rule, with and without held-out data, even if the
-// coordinator is killed repeatedly. It remains finished until the rule changes, and the history contains the reason.
+// TestStopByPatience checks that a run ends when the risk has not improved for long enough (patience rule), with and
+// without held-out data, even if the coordinator is killed repeatedly. The run remains finished until the rule changes,
+// and the history contains the reason.
 func TestStopByPatience(t *testing.T) {
 	for name, heldOut := range map[string]bool{"held out": true, "told": false} {
 		t.Run(name, func(t *testing.T) {
@@ -29,7 +30,7 @@ func TestStopByPatience(t *testing.T) {
 				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: 4, MinImprovementShare: 0.1}
 				f.cfg.KeepModels = 0
 				f.start()
-				for n := 3; n < 9; n += 3 { // kill in the middle of the run
+				for n := 3; n < 9; n += 3 { // kill the coordinator in the middle of the run
 					f.until(time.Hour, "trained", func() bool { return len(events[aggregation.ModelReady](f)) >= n })
 					f.coord.kill()
 					f.coord.start()
@@ -78,8 +79,8 @@ func newestLine(t *testing.T, path string) (line map[string]any) {
 	return line
 }
 
-// TestPatienceAfterAChangeOfMembers checks that after an agent joins or is removed, risks are not compared with those
-// of the previous group. The run then continues for at least the patience.
+// TestPatienceAfterAChangeOfMembers checks that after an agent joins or is removed, new risks are not compared with
+// risks of the previous group of agents. The run then continues for at least the number of rounds in patience.
 func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 	const patience = 12
 	for _, joins := range []bool{true, false} {

@@ -37,7 +37,8 @@ func limitFileSize(t *testing.T, size uint64) (lift func()) {
 // alone is an environment variable that marks a process for a single test.
 const alone = "FEDMESH_TEST_ALONE"
 
-// TestUpdatesWaitForRoom checks that updates wait for disk space beyond the round's deadline and are then stored.
+// TestUpdatesWaitForRoom checks that updates that do not fit on the disk wait for space, beyond the round's deadline if
+// necessary, and are then stored.
 func TestUpdatesWaitForRoom(t *testing.T) {
 	if os.Getenv(alone) == "" { // The limit applies to the whole process, and go test writes a file as well.
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
@@ -50,7 +51,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.RoundTimeout = false, 1, time.Minute
-		f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001 // 268 kB
+		f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001 // a model of 268 kB
 		begun := make(chan func(), 1)
 		f.agents[0].moment = func(m any) {
 			if _, ok := m.(agentround.WorkStarted); ok {
@@ -88,7 +89,8 @@ func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 	}
 }
 
-// TestRoundOutlivesABlockedJournal checks that the time for which the journal could not be written extends the round.
+// TestRoundOutlivesABlockedJournal checks that the deadline of a round is postponed by the time for which the journal
+// could not be written.
 func TestRoundOutlivesABlockedJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -111,8 +113,8 @@ func TestRoundOutlivesABlockedJournal(t *testing.T) {
 	})
 }
 
-// TestAgentThatCannotObeyDeclines checks that an agent which cannot store the announcement's position declines and is
-// not drawn until its disk works. No round waits for it.
+// TestAgentThatCannotObeyDeclines checks that an agent that cannot store the position of the announcement on its disk
+// declines, and is not drawn until its disk works. No round waits for this agent.
 func TestAgentThatCannotObeyDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

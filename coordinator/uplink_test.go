@@ -16,11 +16,11 @@ import (
 // uplink is a connection that transmits messages one after another at a limited rate.
 type uplink struct {
 	mqtt.Conn
-	rate int // bytes per second
+	rate int // transmission rate in bytes per second
 
 	mu   sync.Mutex
-	free time.Time // time when all queued messages are transmitted
-	sent *int      // total bytes, guarded by mu
+	free time.Time // time at which all queued messages have been transmitted
+	sent *int      // total number of transmitted bytes, guarded by mu
 }
 
 func (u *uplink) Publish(m mqtt.Message) error {
@@ -36,9 +36,9 @@ func (u *uplink) Publish(m mqtt.Message) error {
 	return nil
 }
 
-// slowUploads runs a round of three agents with updates of 268 kB in five chunks. Each uplink has 100 kB/s, while the
-// agents assume the default of 20 kB/s. It returns the time from the first trained agent to the end of the round, and
-// the bytes sent by a0. It calls disturb when the first agent has trained.
+// slowUploads runs a round of three agents with updates of 268 kB in five chunks. Each uplink transmits 100 kB/s, while
+// the agents assume the default of 20 kB/s. slowUploads calls disturb when the first agent has trained. It returns the
+// time from then to the end of the round, and the number of bytes sent by a0.
 func slowUploads(t *testing.T, disturb func(f *federation)) (took time.Duration, sent int) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -78,8 +78,8 @@ func slowUploads(t *testing.T, disturb func(f *federation)) (took time.Duration,
 	return took, sent
 }
 
-// TestRestartDuringSlowUploads checks that a restart of the coordinator during slow uploads costs only the repeated
-// bytes. Credit of the previous process is ignored.
+// TestRestartDuringSlowUploads checks that a restart of the coordinator during slow uploads costs only the time of the
+// repeated bytes. Credit that the previous process granted for sending chunks is ignored.
 func TestRestartDuringSlowUploads(t *testing.T) {
 	alone, bytes := slowUploads(t, func(*federation) {})
 	const lost = 2680 * time.Millisecond // transmission time of an update at 100 kB/s
@@ -105,8 +105,8 @@ func TestRestartDuringSlowUploads(t *testing.T) {
 	}
 }
 
-// TestInvitedDuringUpload checks that an agent which sends a hello during its upload is invited again without sending
-// chunks again.
+// TestInvitedDuringUpload checks that an agent which sends a hello during its upload is invited again and does not send
+// its chunks again.
 func TestInvitedDuringUpload(t *testing.T) {
 	alone, bytes := slowUploads(t, func(*federation) {})
 	for _, after := range []time.Duration{50, 1000, 2600} {

@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// hugeChunks is the number of chunks of the model of huge, and of its updates.
+// hugeChunks is the number of chunks of the model that huge configures, and of each update of this model.
 const hugeChunks = 69
 
 // huge configures a model of 4.2 MB, which is received in files.
@@ -37,7 +37,7 @@ type traffic struct {
 	mu    sync.Mutex
 	under string // substring of the topics to count
 	on    bool   // false while the coordinator reads back its own blobs
-	blob  string // first blob seen; blobs of later rounds are ignored
+	blob  string // hash of the first blob seen; blobs of later rounds are ignored
 	seen  map[string]int
 	total int
 	at    int
@@ -48,7 +48,7 @@ func newTraffic(under string, at int) *traffic {
 	return &traffic{under: under, seen: map[string]int{}, at: at, news: make(chan struct{}, 1)}
 }
 
-// delay returns the delay of a message and counts chunks.
+// delay returns the delay of a message on the given topic. It also counts the chunks on the topics under observation.
 func (c *traffic) delay(topic string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +72,8 @@ func (c *traffic) begin(m any) {
 	}
 }
 
-// TestKilledInTransferGoesOn kills a process during a transfer. It must resume from its disk even if the last writes
-// were lost. Only lost chunks and chunks in transit may be sent again.
+// TestKilledInTransferGoesOn checks that a process which is killed during a transfer resumes from its disk, even if the
+// last writes were lost. Only lost chunks and chunks in transit may be sent again.
 func TestKilledInTransferGoesOn(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -158,8 +158,8 @@ func TestTransferFilesGo(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		huge(f)
 		f.start()
-		f.finished(time.Hour) // one agent has received the end of the run
-		wait(time.Second)     // until the other agent has received it
+		f.finished(time.Hour) // one agent has received the announcement of the end of the run
+		wait(time.Second)     // wait until the other agent has received it as well
 		f.stop()
 		for _, a := range f.agents {
 			if _, err := os.Stat(a.path("model.part")); err == nil {
@@ -233,8 +233,8 @@ func TestDiskFullInTransfer(t *testing.T) {
 	}
 }
 
-// TestTransfersAreBounded checks that buffered updates never exceed the limit, and that all updates are nevertheless
-// received.
+// TestTransfersAreBounded checks that the updates in buffers never exceed the configured limit, and that all updates
+// are nevertheless received.
 func TestTransfersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 5, memory.Options{})

@@ -33,7 +33,7 @@ func (p *parts) note(m any) {
 	}
 }
 
-// erase deletes all parts, like a broker that loses its memory.
+// erase deletes all parts of blobs at the broker, like a broker that loses its memory.
 func (p *parts) erase(f *federation) {
 	conn := f.broker.Connect("eraser", nil)
 	defer conn.Close()
@@ -49,15 +49,15 @@ func (p *parts) erase(f *federation) {
 	}
 }
 
-// TestGoneInTheMiddle deletes the model or the task at the broker while agents download it. They report this, the
-// coordinator publishes it again, and no agent misses the round.
+// TestGoneInTheMiddle deletes the model or the task at the broker while agents download it. The agents must report the
+// missing parts, the coordinator must publish them again, and no agent may miss the round.
 func TestGoneInTheMiddle(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		after int // number of parts before the deletion
+		after int // number of parts that are delivered before the deletion
 		setup func(*federation)
 	}{
-		{"small model", 3, func(f *federation) { // received in memory, with more chunks than a window
+		{"small model", 3, func(f *federation) { // the model is received in memory, with more chunks than a window
 			large(f)
 			f.cfg.Task.Model.HiddenUnits = []uint32{400, 400}
 		}},
@@ -203,8 +203,8 @@ func dialUp(t *testing.T, url, id string) mqtt.Conn {
 	return nil
 }
 
-// TestGoneOnTheEmbeddedBroker deletes a blob at the embedded broker during a download. After it is published again,
-// only the missing parts are downloaded.
+// TestGoneOnTheEmbeddedBroker checks that if a blob is deleted at the embedded broker during a download and then
+// published again, the agent downloads only the missing parts.
 func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// QualityReporter is a Source or a QueriedRows that reports the quality of its data. Rows also report the counts of
-// their source. QualityReport may be called concurrently, and the caller may modify the result.
+// QualityReporter is a Source or a QueriedRows that reports the quality of its data. The report of QueriedRows includes
+// the counts of their source. QualityReport may be called concurrently, and the caller may modify the result.
 type QualityReporter interface{ QualityReport() QualityReport }
 
 // QualityReport contains the numbers of received and rejected values.
@@ -21,21 +21,23 @@ type QualityReport struct {
 	// Config.MaxUnusableShare limits it.
 	LargestWrongShare float64
 	Columns           []ColumnReport
-	// Troubles lists the current problems of the source; nil if it has none.
+	// Troubles lists the current problems of the source; nil if the source has no problems.
 	Troubles []SourceTrouble
 }
 
 // ColumnReport contains the counts of one column or input.
 type ColumnReport struct {
-	Name           string
-	ReceivedValues uint64 // number of values received; for a ring, since the program started
+	Name string
+	// ReceivedValues is the number of values received. For values stored in a ring, it is the number since the program
+	// started.
+	ReceivedValues uint64
 	Used           uint64 // number of values accepted for rows
 	NewestTime     int64  `json:"Newest"` // time of the newest value, in nanoseconds since 1970
-	// NewestValue is the value at NewestTime of an input from which rows are made; nil for columns of files. It never
-	// leaves the device, except as a metric if metrics.values is set.
+	// NewestValue is the value at NewestTime, for an input from which rows are made. It is nil for columns of files.
+	// The value never leaves the device, except as a metric if metrics.values is set.
 	NewestValue *float64 `json:"-"`
-	// Unused contains the number of rejected values by reason. For grid.ReasonGap and grid.ReasonNoLabel it is the
-	// number of rows that were dropped for lack of a value.
+	// Unused contains the number of rejected values by reason. For grid.ReasonGap and grid.ReasonNoLabel it contains
+	// the number of rows that were dropped because a value was missing.
 	Unused          map[UnusedReason]uint64
 	LastUnusedWhere string // file and line, or topic or time, of the last rejected value
 	// LastUnusedProblem describes the last rejected value and its error. It contains data and never leaves the device.
@@ -51,7 +53,7 @@ type ColumnReport struct {
 // UnusedValue describes a rejected value or a dropped row by its location and the problem.
 type UnusedValue struct{ Where, Problem string }
 
-// String returns the place and the description, separated by a colon if both are known.
+// String returns the place and the description of the problem, separated by a colon if both are known.
 func (e UnusedValue) String() string {
 	if e.Where == "" || e.Problem == "" {
 		return e.Where + e.Problem
@@ -91,7 +93,7 @@ func (r QualityReport) String() string {
 
 // WrongValueSummary summarises the wrong values of a column.
 type WrongValueSummary struct {
-	MainReason             UnusedReason // most frequent reason
+	MainReason             UnusedReason // most frequent reason for rejecting a value
 	WrongCount, TotalCount uint64
 	RecentWrongShare       float64 // share of wrong values among the most recent ones
 }
@@ -128,9 +130,10 @@ func (r *QualityReport) EnsureColumn(name string) *ColumnReport {
 	return &r.Columns[i]
 }
 
-// AddUnusedValueTroubles adds a trouble of the kind TroubleUnusedValues for each column with an unusual run of values
-// that are not used. It also adds one for each column that has at least MinValuesForTrouble values and rejected more
-// than half of them for another reason than being missing. If names is not nil, only these columns are checked.
+// AddUnusedValueTroubles adds a trouble of the kind TroubleUnusedValues for each column whose latest values were
+// rejected for unusually long. It also adds a trouble for each column that has at least MinValuesForTrouble values and
+// rejected more than half of them for a reason other than being missing. If names is not nil, only columns with these
+// names are checked.
 func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 	for i := range r.Columns {
 		c := &r.Columns[i]
@@ -140,7 +143,7 @@ func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 		all, left := c.Used, uint64(0)
 		for why, n := range c.Unused {
 			switch why {
-			case grid.ReasonGap, grid.ReasonNoLabel: // counts of rows, not of values
+			case grid.ReasonGap, grid.ReasonNoLabel: // these reasons count rows instead of values
 				continue
 			case grid.ReasonMissing:
 			default:
@@ -203,7 +206,7 @@ func (s *AtomicQualityReport) QualityReport() QualityReport {
 	return all
 }
 
-// SourceTrouble is a problem that keeps readings from arriving or makes them doubtful.
+// SourceTrouble is a problem of a source that prevents readings from arriving, or that makes readings doubtful.
 type SourceTrouble struct {
 	Kind TroubleKind
 	Text string

@@ -16,10 +16,10 @@
 //		train(view.Rows) // draws rows by index; a snapshot never changes
 //	}
 //
-// A source reads each row once, unless it must start again; the next snapshot then has a ReplacementReason. When the
-// source grows, the new rows are passed to the Preparer, once each and in order, and appended. An agent reports its
-// number of rows in its hello, and trains on at most the number that the coordinator knows
-// (agentround.StartTraining.MaxRows). It may therefore take a snapshot at any time.
+// A source reads each row once, unless it must start again from the first row; the next snapshot then has a
+// ReplacementReason. When the source grows, the new rows are passed to the Preparer, once each and in order, and
+// appended. An agent reports its number of rows in its hello message, and trains on at most the number that the
+// coordinator knows (agentround.StartTraining.MaxRows). It may therefore take a snapshot at any time.
 //
 // A [ReadingCollector] is a source that is not a file. From Start to Close it receives readings from a broker or from
 // the output of a command, and appends them to a ring on disk. Rows are made by Snapshot, not when a message arrives.

@@ -14,8 +14,8 @@ import (
 // IsFinite reports whether v is neither infinite nor NaN.
 func IsFinite(v float64) bool { return v-v == 0 }
 
-// QuoteForMessage prepares a text from the data for a message: it is quoted, converted to UTF-8 and shortened to at
-// most 32 characters.
+// QuoteForMessage prepares a text from the data for a message: it converts the text to UTF-8, shortens it to at most 32
+// characters and adds quotes.
 func QuoteForMessage(text string) string {
 	const most = 32
 	if len(text) > 1<<10 {

@@ -8,10 +8,12 @@ type FileError struct {
 	Line    int    // line number from 1; 0 means the whole file
 	Column  string // column name; empty means the whole line
 	Problem string
-	// ReasonCode is an UnusedReason, if values of the column were rejected, or a TroubleKind, if no values arrive. It
-	// is empty for other problems.
-	ReasonCode           string
-	BadCount, TotalCount uint64 // number of rejected values or lines, and of all; 0 for other problems
+	// ReasonCode is an UnusedReason if values of the column were rejected, or a TroubleKind if no values arrive. It is
+	// empty for other problems.
+	ReasonCode string
+	// BadCount is the number of rejected values or lines and TotalCount the number of all values or lines; 0 for other
+	// problems.
+	BadCount, TotalCount uint64
 	// IsPending reports whether more readings will solve the problem, so that the user need not do anything.
 	IsPending bool
 }

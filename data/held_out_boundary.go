@@ -7,7 +7,7 @@ import (
 )
 
 // HeldOutBoundary separates the training rows from later, held-out rows. It is fixed once per run, so that rows never
-// move from one side to the other when the source grows: new rows are held out.
+// move from one side to the other when the source grows. New rows are always held out.
 type HeldOutBoundary struct {
 	Time       time.Time // time of the first held-out row; zero if rows have no time
 	RowsBefore int       // number of rows before the boundary when it was fixed; used if rows have no time
@@ -25,7 +25,7 @@ func (v RowSnapshot) HeldOutBoundary(share float64) HeldOutBoundary {
 }
 
 // SplitHeldOut returns the rows before and after a boundary. It omits rows before the boundary whose targets were
-// measured after it, so that no training target comes from held-out data.
+// measured after the boundary, so that no training target comes from held-out data.
 func (v RowSnapshot) SplitHeldOut(b HeldOutBoundary) (trained, held *learner.Samples[float32]) {
 	first, n := b.RowsBefore, b.RowsBefore
 	if v.Times != nil && !b.Time.IsZero() {

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// ReadingCollector is a Source that collects readings in the background from Start to Close. Before Start only Probe
-// may be called.
+// ReadingCollector is a Source that collects readings in the background from the call of Start to Close. Before Start,
+// only Probe may be called.
 type ReadingCollector interface {
 	Source
 	// Start starts collecting. It returns an error only if collecting can never succeed.

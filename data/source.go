@@ -25,11 +25,11 @@ type Source interface {
 
 // QueriedRows provides the rows of a source for one query.
 type QueriedRows interface {
-	// Changed reports whether a new snapshot may differ from the last one, which may have failed. It is cheap and may
-	// return true although nothing has changed.
+	// Changed reports whether a new snapshot may differ from the last snapshot. It also returns true if the last
+	// snapshot failed. It reads no data, and may return true although nothing has changed.
 	Changed() bool
-	// Snapshot returns the current rows, at least one. The error is a *FileError if the user can correct a line. A
-	// later snapshot may succeed.
+	// Snapshot returns the current rows, at least one row. The error is a *FileError if the user can correct the
+	// problem in a line of the file. A later snapshot may succeed.
 	Snapshot() (RowSnapshot, error)
 }
 
@@ -51,7 +51,7 @@ type RowQuery struct {
 	// IsForPrediction requests rows for predictions. They are made before their targets are known, and their targets
 	// are 0. Old rows may be missing. The rows are not prepared.
 	IsForPrediction bool
-	// ExternalTask, if set, is a task whose rows are provided by the program that trains it. It has no columns.
+	// ExternalTask, if set, is a task that an external program trains with rows of its own. Such a task has no columns.
 	ExternalTask *wire.Task
 	// Preparer, if set, prepares the rows for the task.
 	Preparer RowPreparer
@@ -59,9 +59,9 @@ type RowQuery struct {
 
 // RowPreparer prepares rows for a task, in place.
 type RowPreparer interface {
-	// PrepareSamples prepares new rows before they are part of a snapshot. It returns an error if it rejects them. Each
-	// row is passed once, in order. Rows of a failed call are passed again. first means that all previous rows are
-	// void.
+	// PrepareSamples prepares new rows before they become part of a snapshot. It returns an error if it rejects them.
+	// Each row is passed once, in order. If a call fails, its rows are passed again. first is true if all previous rows
+	// are void.
 	PrepareSamples(fresh *learner.Samples[float32], first bool) error
 	// PrepareRowsAgain prepares rows that were passed to PrepareSamples before. x is row-major, and y contains the
 	// targets. It may be called concurrently.
@@ -146,9 +146,9 @@ type Config struct {
 	TimeZone   string `yaml:"time_zone"`   // time zone of times without one; empty means UTC
 	// MissingValuePolicy selects the replacement of missing values; the default is skip.
 	MissingValuePolicy grid.FillPolicy `yaml:"missing"`
-	// maximum age of the value that replaces a missing value, for the policy last
+	// MaxLastValueAge is the maximum age of the previous value that replaces a missing value, for the policy "last".
 	MaxLastValueAge time.Duration `yaml:"last_at_most"`
-	// MissingValues contains texts and numbers that mean a missing value, in addition to the standard ones.
+	// MissingValues contains texts and numbers that mean a missing value, in addition to the standard texts such as NA.
 	MissingValues []UnquotedYAMLText `yaml:"missing_values"`
 	// RangeByColumn contains the valid range [minimum, maximum] of a column or an input, by its name in the task.
 	RangeByColumn map[string][]float64 `yaml:"range"`
@@ -156,7 +156,8 @@ type Config struct {
 	UnitByInput          map[string]string `yaml:"units"`
 	MaxUnusableShare     float64           `yaml:"max_bad"` // maximum share of unusable rows or values; 0 means 0.2
 	RequiredTextByColumn map[string]string `yaml:"where"`   // required text by column; other rows are skipped
-	// The rows may be divided one by one among ShareCount shares. ShareIndex is the index of this share, from 0.
+	// ShareIndex and ShareCount select a share of the rows, which are divided one by one among ShareCount shares.
+	// ShareIndex is the index of this share, from 0.
 	ShareIndex int `yaml:"share"`
 	ShareCount int `yaml:"shares"`
 	// RowFileFolder is the folder for files of rows that do not fit into memory; empty means the system's folder for

@@ -13,7 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
 )
 
-// TestCollected checks that the agents of a process share its metrics, and that their values are added up.
+// TestCollected checks that the agents of one process share its metrics, and that the values of the agents are added
+// up.
 func TestCollected(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")

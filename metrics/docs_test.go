@@ -83,7 +83,8 @@ func rowsOf(t *testing.T, p program) []string {
 		}
 		for i, label := range labels {
 			labels[i] = "`" + label + "`"
-			if !strings.HasSuffix(name, "_info") && label != "input" { // their values depend on the build or the task
+			// the values of these labels depend on the build or the task
+			if !strings.HasSuffix(name, "_info") && label != "input" {
 				slices.Sort(values[label])
 				labels[i] += ": " + strings.Join(values[label], ", ")
 			}

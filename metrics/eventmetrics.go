@@ -24,7 +24,7 @@ type registeredMetric struct {
 	gauges     *prometheus.GaugeVec
 	histograms *prometheus.HistogramVec
 
-	// Series of a metric without labels that exists from the start.
+	// The fields below are the single series of a metric without labels, which exists from the start.
 	unlabeledCounter   prometheus.Counter
 	unlabeledGauge     prometheus.Gauge
 	unlabeledHistogram prometheus.Observer
@@ -121,8 +121,8 @@ func (k *registeredMetric) applySample(s *observe.MetricSample, now func() time.
 	}
 }
 
-// setGauge sets a gauge to x. If x is not finite, it removes the series of a gauge without initial series, because NaN
-// would disturb alerts and means over all agents.
+// setGauge sets a gauge to x. If x is not finite and the gauge has no initial series, setGauge removes the series of
+// the gauge, because NaN would disturb alerts and means over all agents.
 func (k *registeredMetric) setGauge(x float64, labels []string) {
 	switch {
 	case k.unlabeledGauge != nil:
@@ -143,8 +143,8 @@ func (k *registeredMetric) isFirstSample() bool {
 	return first
 }
 
-// boundedLabelValue returns the label value for an external name, or OtherLabelValues if the metric already has most
-// values.
+// boundedLabelValue returns the label value for an external name. It returns OtherLabelValues for a new name if the
+// metric already has the maximum number (most) of label values.
 func (k *registeredMetric) boundedLabelValue(name string, most int) string {
 	name = SanitizeLabelValue(name)
 	k.mu.Lock()

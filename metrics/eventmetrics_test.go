@@ -32,7 +32,7 @@ func TestEventMetrics(t *testing.T) {
 		what   string
 		event  func(d *observe.EventDescription)
 		series string
-		want   string // "" = the series does not exist
+		want   string // expected value; "" means that the series does not exist
 	}{
 		{"a series before the first event", func(*observe.EventDescription) {}, `a_joins_total{result="refused"}`, "0"},
 		{"an initial value", func(*observe.EventDescription) {}, "a_ok", "1"},

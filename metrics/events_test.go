@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// TestEveryEventChangesAMetric applies the scripts event by event.
+// TestEveryEventChangesAMetric checks that every event in the test scripts changes at least one metric.
 func TestEveryEventChangesAMetric(t *testing.T) {
 	for _, p := range programs {
 		reg, o := p.start()

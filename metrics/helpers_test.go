@@ -59,7 +59,7 @@ func (p program) start() (*prometheus.Registry, observer) {
 	return reg, p.make(reg)
 }
 
-// played returns the registry of the program after its whole script and some traffic.
+// played returns the registry of the program after all events of its script and some network traffic.
 func (p program) played() *prometheus.Registry {
 	reg, o := p.start()
 	for _, event := range p.script {

@@ -32,7 +32,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSetsAreClosed applies every value of every label and checks that no new series appear.
+// TestSetsAreClosed checks that no new series appears when every value of every label is used.
 func TestSetsAreClosed(t *testing.T) {
 	events := map[string][]observe.Event{"agentd": everyAgentLabel(), "coordinator": everyCoordinatorLabel()}
 	for _, p := range programs {
@@ -66,7 +66,7 @@ func TestSetsAreClosed(t *testing.T) {
 	}
 }
 
-// labelled reports whether a series is a counter with labels. Other metrics depend on amounts and on the order of
+// labelled reports whether a series is a counter with labels. The other metrics depend on amounts and on the order of
 // events.
 func labelled(name string) bool {
 	return strings.Contains(name, "_total{")
@@ -187,7 +187,8 @@ func everyCoordinatorLabel() []observe.Event {
 	return events
 }
 
-// TestListsAreComplete checks that the value after the last one of each list has no name.
+// TestListsAreComplete checks that each list of label values contains all values: the value that follows the last one
+// in the list must have no name.
 func TestListsAreComplete(t *testing.T) {
 	kinds, topics, reasons := wire.RoundKinds(), mqtt.TopicKinds(), learner.StepCountReasons()
 	for _, tt := range []struct{ list, next, nameless string }{
@@ -210,8 +211,8 @@ func TestListsAreComplete(t *testing.T) {
 	}
 }
 
-// TestSeriesDoNotGrowWithTheFleet compares the number of series of the coordinator's process, including the runtime's,
-// for two fleets.
+// TestSeriesDoNotGrowWithTheFleet checks that the coordinator's process, including the Go runtime, has the same number
+// of series for a small fleet and a large fleet of agents.
 func TestSeriesDoNotGrowWithTheFleet(t *testing.T) {
 	small, large := seriesOfFleet(t, 10), seriesOfFleet(t, 10_000)
 	if small != large || large >= 520 {

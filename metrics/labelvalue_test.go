@@ -19,17 +19,17 @@ var externalNames = []struct{ name, want string }{
 	{"temp", "temp"},
 	{"", ""},
 	{" ", " "},
-	{"Temp (\xb0C)", `Temp (\xb0C)`}, // Latin-1
+	{"Temp (\xb0C)", `Temp (\xb0C)`}, // a name in Latin-1
 	{`Temp (\xb0C)`, `Temp (\xb0C)`}, // a valid name that gives the same label value as the line above
-	{"Temp (°C) 温度", "Temp (°C) 温度"},   // UTF-8
-	{"\xff\xfet\x00", `\xff\xfet\x00`}, // UTF-16
+	{"Temp (°C) 温度", "Temp (°C) 温度"},   // a name in UTF-8
+	{"\xff\xfet\x00", `\xff\xfet\x00`}, // a name in UTF-16
 	{"a\x00b", `a\x00b`},
 	{"a\nb\r\tc\x1b[31m\x7f", `a\nb\r\tc\x1b[31m\x7f`},
 	{`say "hi" \ 'ho'`, `say "hi" \ 'ho'`},
 	{"\ufeffpm25", `\ufeffpm25`},
 	{"left\u202eright\u2028", `left\u202eright\u2028`},
 	{"\ufffd", "�"},
-	{"\xed\xa0\x80", `\xed\xa0\x80`}, // half of a surrogate pair
+	{"\xed\xa0\x80", `\xed\xa0\x80`}, // half of a UTF-16 surrogate pair
 	{"cut\xe2\x82", `cut\xe2\x82`},
 	{"(others)", "(others)"},
 	{`x",result="used"} 7`, `x",result="used"} 7`},
@@ -48,8 +48,8 @@ func TestLabelValue(t *testing.T) {
 	}
 }
 
-// TestExternalNames counts inputs of any name. The counts of names with equal label values are added up, and the
-// scraped text contains each label value unchanged.
+// TestExternalNames checks that inputs with any names can be counted. The counts of names with equal label values must
+// be added up, and the scraped text must contain each label value unchanged.
 func TestExternalNames(t *testing.T) {
 	want := map[string]float64{}
 	var first, second data.QualityReport
@@ -92,7 +92,7 @@ func TestExternalNames(t *testing.T) {
 	}
 }
 
-// TestExternalFederation registers the metrics of a federation of any name.
+// TestExternalFederation checks that the metrics of a federation with any name can be registered.
 func TestExternalFederation(t *testing.T) {
 	for _, tt := range externalNames {
 		reg := metrics.NewRegistry("agentd")

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestExposition compares a scrape after the whole script with a golden file.
+// TestExposition compares a scrape after all events of the test script with a golden file.
 func TestExposition(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestHistogramsHaveNativeBuckets checks native buckets, which the text format does not show.
+// TestHistogramsHaveNativeBuckets checks that histograms have native buckets, which the text format does not show.
 func TestHistogramsHaveNativeBuckets(t *testing.T) {
 	for _, p := range programs {
 		families, err := p.played().Gather()
@@ -111,7 +111,7 @@ func TestStartsWithAllLabels(t *testing.T) {
 				case name == `coordinator_phase{phase="idle"}`, strings.Contains(name, "_config_last_reload_"),
 					strings.HasSuffix(name, "_storage_ok"), name == "coordinator_leads",
 					name == "coordinator_cluster_ok":
-					// known from the start
+					// The value is known from the start.
 				case value != "0":
 					t.Errorf("%s starts with %s", name, value)
 				}
@@ -121,7 +121,7 @@ func TestStartsWithAllLabels(t *testing.T) {
 }
 
 // TestFederations checks that the registry of the process contains the series of all federations of a device, and that
-// each federation reports only its own.
+// each federation reports only its own series.
 func TestFederations(t *testing.T) {
 	process := metrics.NewRegistry("agentd")
 	own := map[string]*prometheus.Registry{}

@@ -104,7 +104,7 @@ func ReportedSeriesID(metric, labels string) uint8 {
 // GatherReportMetrics reads the metrics of a process and returns those that agents report. It omits values that are
 // unknown or not finite.
 func GatherReportMetrics(g prometheus.Gatherer) []wire.ReportMetric {
-	families, _ := g.Gather() // if gathering fails for some metrics, report the others
+	families, _ := g.Gather() // if gathering fails for some metrics, the others are still reported
 	sums := map[uint8]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

@@ -69,15 +69,16 @@ func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) 
 			Metrics: readingsOf(pairs...)}})
 }
 
-// TestFolding checks that counters are added up across restarts of agents, and that the distribution of gauges is
-// exported.
+// TestFolding checks that the coordinator adds up the counters that agents report, across restarts of agents, and
+// exports the distribution of their gauges.
 func TestFolding(t *testing.T) {
 	w := newWatched(t)
-	w.report("a", 1, 7, 0.5, 12, 1, 13, 10) // rounds accepted before the first report
+	// The rounds of this first report were accepted earlier, so they are not counted.
+	w.report("a", 1, 7, 0.5, 12, 1, 13, 10)
 	w.report("b", 4, 7, 0.25, 12, 1, 13, 3)
 	w.report("c", 1, 12, 0)
 	w.report("a", 1, 7, 2, 12, 1, 13, 12)
-	w.report("b", 5, 7, 0.25, 12, 1, 13, 1) // the agent was restarted
+	w.report("b", 5, 7, 0.25, 12, 1, 13, 1) // the agent was restarted, so its counters begin with 0 again
 	w.report("b", 5, 7, 0.25, 12, 1, 13, 0, 200, 1e9)
 	want := map[string]string{
 		"agents_known": "3", "agents_reporting": "3", "agents_fit": "2", "versions": "1",
@@ -89,7 +90,7 @@ func TestFolding(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	w.now = w.now.Add(3*time.Minute + time.Second)
-	// Counters remain, gauges do not.
+	// When all reports are stale, the counters remain, but the gauges disappear.
 	want = map[string]string{"agents_known": "3", `rounds_total{result="accepted"}`: "3"}
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {
 		t.Errorf("when all are stale: got %v, want %v", got, want)
@@ -100,7 +101,7 @@ func TestFolding(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	w := newWatched(t)
 	w.report("a", 1, 12, 1, 13, 10)
-	w.report("b", 1, 12, 7, 13, 10) // an unknown value of fitness
+	w.report("b", 1, 12, 7, 13, 10) // the report contains an unknown value of the metric fitness
 	w.report("a", 1, 12, 1, 13, 12)
 	if got := w.fleet()["agents_fit"]; got != "1" {
 		t.Errorf("%s agents are fit", got)
@@ -116,8 +117,8 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestSilentAgentIs503 checks that the status is 503 for a silent agent until it reports again. Prometheus then has up
-// == 0 for it.
+// TestSilentAgentIs503 checks that a scrape of a silent agent returns status 503 until the agent reports again.
+// Prometheus then sets up == 0 for this agent.
 func TestSilentAgentIs503(t *testing.T) {
 	w := newWatched(t)
 	const path = "/agents/press-01/metrics"
@@ -193,7 +194,7 @@ func TestTargets(t *testing.T) {
 }
 
 // TestReadings checks that every reported series belongs to an existing metric of the agent, and that Prometheus can
-// parse the exposition of all series.
+// parse the text with all reported series.
 func TestReadings(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, clock, "")
@@ -227,7 +228,7 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// TestReadingsAreDocumented compares the table of the protocol with the code.
+// TestReadingsAreDocumented compares the table of reported series in docs/PROTOCOL.md with the code.
 func TestReadingsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/PROTOCOL.md")
 	if err != nil {

@@ -288,7 +288,7 @@ func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, af
 	}
 }
 
-// reportOf returns an agent's report in which each counter is rounds and each gauge is x.
+// reportOf returns an agent's report in which each counter has the value rounds and each gauge the value x.
 func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x float64) coordinator.AgentReportReceived {
 	m := wire.AgentMetricsReport{IntervalSeconds: 300, SoftwareVersion: software}
 	for _, r := range metrics.ReportedSeriesTable {

@@ -17,8 +17,9 @@ import (
 
 // Handler serves GET and HEAD requests for /metrics, /-/healthy and /-/ready.
 //
-// Healthy only means that the process answers, because a restart does not help if the network is down. If ready returns
-// an error, the answer is the error, with status 503. ready must be safe for concurrent use and must not block.
+// The endpoint /-/healthy shows only that the process answers, because a restart does not help if the network is down.
+// If ready returns an error, /-/ready answers with the error and status 503. ready must be safe for concurrent use and
+// must not block.
 func Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", serveTextMetrics(reg))
@@ -66,7 +67,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text+"\n") // ignore: the client may have disconnected
+	_, _ = io.WriteString(w, text+"\n") // ignore the error, because the client may have disconnected
 }
 
 // Server is a running HTTP server.

@@ -84,8 +84,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestText checks that a client that accepts gzip gets the same text compressed. If metrics cannot be gathered, the
-// answer is an error, not a partial text.
+// TestText checks that a client that accepts gzip receives the same metrics, compressed. If metrics cannot be gathered,
+// the answer must be an error instead of incomplete metrics.
 func TestText(t *testing.T) {
 	reg := NewRegistry("agentd")
 	get := func(encoding string) *httptest.ResponseRecorder {

@@ -33,7 +33,7 @@ type SessionTrafficCounter struct {
 }
 
 // CountMessage counts a message. A dropped incoming message is counted as traffic, because it has used the network; an
-// unsent message is not. CountMessage is safe for concurrent use.
+// outgoing message that was not sent is not counted as traffic. CountMessage is safe for concurrent use.
 func (t SessionTrafficCounter) CountMessage(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	var d observe.EventDescription
 	direction := host.DirectionSent

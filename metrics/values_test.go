@@ -46,8 +46,8 @@ func TestUnknownValuesHaveNoSeries(t *testing.T) {
 	wantSeries(t, seriesOf(t, reg), map[string]string{"agentd_local_risk_before": "1", "agentd_local_risk_after": ""})
 }
 
-// TestMeansNeedAllUpdates checks that all updates have the same weight, that rounds are separate, and that a restart
-// during a round makes its means unknown.
+// TestMeansNeedAllUpdates checks that the means over the updates of a round give all updates the same weight, and do
+// not mix rounds. After a restart during a round, the means of this round must be unknown.
 func TestMeansNeedAllUpdates(t *testing.T) {
 	reg, o := programs[1].start()
 	end := func(r wire.RoundID, accepted int, before, after, norm string) {
@@ -72,7 +72,8 @@ func TestMeansNeedAllUpdates(t *testing.T) {
 	end(5, 1, "8", "7", "1")
 }
 
-// TestTraffic checks that a dropped incoming message is counted as traffic, but an unsent message is not.
+// TestTraffic checks that a dropped incoming message is counted as traffic, but an outgoing message that was not sent
+// is not.
 func TestTraffic(t *testing.T) {
 	for _, p := range programs {
 		wantSeries(t, seriesOf(t, p.played()), map[string]string{

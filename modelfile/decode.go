@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Decode decodes a file that was written by Encode. It verifies that the tensors form a model and match the hash in the
-// metadata. The returned parameters are a copy.
+// Decode decodes a model file that Encode has written. It verifies that the tensors form a model and match the hash in
+// the metadata. The returned parameters are a copy of the bytes in the file.
 func Decode(file []byte) (*Model, error) {
 	tensors, meta, err := store.DecodeSafetensors(file)
 	if err != nil {
@@ -83,8 +83,8 @@ func (m *Model) decodeMetadata(meta map[string]string) error {
 	return m.decodeRecipe(meta)
 }
 
-// encodeTensorOrder stores the tensor order of an external model in the metadata, because the file sorts tensors by
-// name.
+// encodeTensorOrder stores the order of an external model's tensors in the metadata. This is necessary because the file
+// sorts tensors by name.
 func encodeTensorOrder(meta map[string]string, tensors []learner.TensorSpec) error {
 	var names []string
 	for _, t := range tensors {

@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// external returns an external model whose tensors have another order in the file, which sorts them.
+// external returns an external model whose tensors are in a different order than in the model file, which sorts tensors
+// by name.
 func external() *modelfile.Model {
 	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.LossSquared,
 		ExternalTensors: []learner.TensorSpec{
@@ -23,7 +24,8 @@ func external() *modelfile.Model {
 	return m
 }
 
-// TestExternal checks that an external model is decoded unchanged, although we cannot predict with it.
+// TestExternal checks that an external model is decoded unchanged, although this package cannot make predictions with
+// it.
 func TestExternal(t *testing.T) {
 	m := external()
 	file := encode(t, m)

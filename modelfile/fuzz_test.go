@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/modelfile"
 )
 
-// FuzzDecode checks that no file makes Decode or a prediction panic, and that a decoded model can be encoded and
-// decoded again.
+// FuzzDecode checks that no file makes Decode or a prediction panic, and that each model that is decoded can be encoded
+// and decoded again.
 func FuzzDecode(f *testing.F) {
 	for _, m := range append(slices.Collect(maps.Values(models())), external()) {
 		file, err := m.Encode()

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	activeModelFile  = "model.safetensors" // in the state folder itself, because other programs read it
+	activeModelFile  = "model.safetensors" // in the state folder itself, because other programs read this file
 	keptModelDir     = "models"
 	pinFile          = "pinned"
 	pinRecordVersion = 1
@@ -28,7 +28,7 @@ func ModelLockDir(stateDir string) string { return filepath.Join(stateDir, keptM
 
 // KeptModels manages the last models that an agent has installed, numbered in the order of installation, and the active
 // model. The active model is a separate file that is replaced atomically, and it is the newest model unless the
-// device's owner has pinned another one.
+// device's owner has pinned another model.
 type KeptModels struct {
 	disk     store.Disk
 	stateDir string
@@ -58,7 +58,7 @@ func OpenKeptModels(disk store.Disk, stateDir string) (*KeptModels, error) {
 	return &KeptModels{disk, stateDir, models}, nil
 }
 
-// ActiveModel returns the model in use for predictions, or the error store.ErrNoModel if there is none.
+// ActiveModel returns the model in use for predictions. It returns the error store.ErrNoModel if no model is in use.
 func (k *KeptModels) ActiveModel() (*Model, error) {
 	path := ActiveModelPath(k.stateDir)
 	file, err := k.disk.ReadFile(path)
@@ -75,8 +75,8 @@ func (k *KeptModels) ActiveModel() (*Model, error) {
 	return m, nil
 }
 
-// List returns the installed models, oldest first. If some are damaged, it returns the others and an error that names
-// the damaged ones.
+// List returns the installed models, oldest first. If some models are damaged, it returns the others and an error that
+// names the damaged models.
 func (k *KeptModels) List() ([]KeptModel, error) {
 	infos, err := k.models.List()
 	file, missing := k.disk.ReadFile(ActiveModelPath(k.stateDir))
@@ -105,7 +105,7 @@ func (k *KeptModels) Find(name wire.ModelRef) (*Model, error) {
 	return Decode(file)
 }
 
-// installNumberOf returns the number of the model's newest installation, or 0 if it is not stored.
+// installNumberOf returns the number of the newest installation of the named model, or 0 if the model is not stored.
 func (k *KeptModels) installNumberOf(name wire.ModelRef) (uint64, error) {
 	if !name.IsSet() {
 		return 0, nil
@@ -119,7 +119,7 @@ func (k *KeptModels) installNumberOf(name wire.ModelRef) (uint64, error) {
 	return 0, err
 }
 
-// Install stores a model and makes it the active model. It then removes the oldest models and retains the newest keep
+// Install stores a model and makes it the active model. It then removes the oldest models, but keeps the newest keep
 // models and the model spare.
 func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelRef) error {
 	file, err := m.Encode()
@@ -140,7 +140,7 @@ func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelRef) error {
 	if err := k.disk.WriteFileDurably(ActiveModelPath(k.stateDir), file, 0o644); err != nil {
 		return err
 	}
-	stays, _ := k.installNumberOf(spare) // ignore the error, which concerns damaged models
+	stays, _ := k.installNumberOf(spare) // ignore the error, which only concerns damaged models
 	return k.models.Prune(keep, number, stays)
 }
 
@@ -167,7 +167,7 @@ func (k *KeptModels) Activate(number uint64) error {
 	if _, err := k.models.Get(number); err != nil {
 		return err
 	}
-	// create the pin first, so that the daemon cannot replace the model
+	// Create the pin first, so that the daemon cannot replace the model.
 	if err := k.disk.SaveRecord(pin, pinRecordVersion, nil); err != nil {
 		return err
 	}

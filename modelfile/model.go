@@ -28,15 +28,16 @@ type Model struct {
 	ParameterDigest wire.Digest       // hash of ParameterBytes, which identifies the model
 	ParentModel     string            // name of the run's initial model; empty for a new model
 	Features        []string
-	Target          string          // target column; empty for an autoencoder
+	Target          string          // name of the target column; empty for an autoencoder
 	Recipe          *spec.RowRecipe // rules for making rows from readings; nil without readings
 
-	// model architecture, without the ridge and δ, which only training requires
+	// Architecture is the model architecture without the ridge factor and the Huber loss parameter δ, which only
+	// training requires.
 	Architecture    learner.Architecture
 	Standardization learner.Standardization
 	ParameterBytes  []byte // parameters as float32, in the network encoding
-	// PersonalTensors lists the tensors that each device keeps for itself. A coordinator's file lacks them and cannot
-	// be used for predictions, whereas a device's file contains all tensors.
+	// PersonalTensors lists the tensors that each device trains for itself and does not send. A file of the coordinator
+	// lacks these tensors and cannot be used for predictions. A file of a device contains all tensors.
 	PersonalTensors []string
 }
 
@@ -69,7 +70,7 @@ func (m *Model) PredictionTarget() PredictionTarget {
 	}
 	c, err := spec.ParseColumnExpression(m.Target)
 	if err != nil {
-		return g // the file was not written by this program, so ignore its target
+		return g // the file was not written by this program, so its target is ignored
 	}
 	if c.Operation == spec.OperationHorizon {
 		g.Horizon = c.LagOrWindow

@@ -24,8 +24,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// models returns at least one model of each kind and each loss. The scale of a standardised target is not 1. A loss
-// without its own entry gets a model without hidden layers.
+// models returns at least one model of each kind and each loss. The scale of a standardised target is not 1. For a loss
+// without an entry of its own, it returns a model without hidden layers.
 func models() map[string]*modelfile.Model {
 	of := func(a learner.Architecture, standardized bool) *modelfile.Model {
 		a.Inputs, a.HasBias = 3, a.Risk != spec.LossHuber
@@ -86,7 +86,7 @@ func models() map[string]*modelfile.Model {
 			Activation:  spec.ActivationTanh,
 			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{4}, PoolSteps: 2}},
 			true),
-		// drops one step
+		// This pooling omits one remaining step.
 		"conv1d2": of(arch{Kind: spec.ModelConv1D, Risk: spec.LossSoftmax, Outputs: 3, HiddenUnits: []int{4},
 			Activation: spec.ActivationReLU,
 			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{5, 4},
@@ -138,7 +138,7 @@ func windows() (all []string) {
 	return all
 }
 
-// channels expands the standardisation of the first two columns to all steps of two channels.
+// channels repeats the standardisation of the first two columns for all steps of the two channels.
 func channels(st learner.Standardization) learner.Standardization {
 	wide := learner.Standardization{Clip: st.Clip}
 	for j := range width {
@@ -168,7 +168,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestPersonal checks that a file without personal tensors contains the other tensors and cannot predict.
+// TestPersonal checks that a file without personal tensors contains the other tensors, and that it cannot be used for
+// predictions.
 func TestPersonal(t *testing.T) {
 	m := *models()["tanh"]
 	parts := m.Architecture.NewParameterSplit([]string{"layer1"})
@@ -197,7 +198,7 @@ func TestPersonal(t *testing.T) {
 	}
 }
 
-// TestEarlier checks that an old file without the keys run, hash and kind can be decoded.
+// TestEarlier checks that a file of an earlier program version, without the keys run, hash and kind, can be decoded.
 func TestEarlier(t *testing.T) {
 	m := models()["linear"]
 	tensors, meta, err := store.DecodeSafetensors(encode(t, m))
@@ -289,7 +290,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestNumpy runs the code from docs/MODEL.md and compares its results with our predictions.
+// TestNumpy runs the Python code in docs/MODEL.md and compares its results with the predictions of learner.Predictor.
 func TestNumpy(t *testing.T) {
 	python := testkit.NumpyPython(t)
 	page, err := os.ReadFile("../docs/MODEL.md")
@@ -355,7 +356,7 @@ func TestNumpy(t *testing.T) {
 	}
 }
 
-// TestGoal checks the target of a model with its unit and horizon.
+// TestGoal checks the prediction target of a model, with its unit and horizon.
 func TestGoal(t *testing.T) {
 	recipe := &spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
 		{Name: "pm25", Unit: "µg/m³", Transform: spec.TransformLog1p}, {Name: "temp", Unit: "°C"}, {Name: "count",
@@ -368,7 +369,7 @@ func TestGoal(t *testing.T) {
 		"temp in 30m": {recipe, modelfile.PredictionTarget{Unit: "°C", Horizon: 30 * time.Minute}},
 		"temp":        {recipe, modelfile.PredictionTarget{Unit: "°C"}},
 		"count in 1h": {recipe, modelfile.PredictionTarget{Horizon: time.Hour}},
-		"y in 6h":     {nil, modelfile.PredictionTarget{}}, // column of a file
+		"y in 6h":     {nil, modelfile.PredictionTarget{}}, // the target is a column of a file
 		"":            {recipe, modelfile.PredictionTarget{}},
 	} {
 		tt.want.TargetColumn = target

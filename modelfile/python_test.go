@@ -17,12 +17,13 @@ var update = flag.Bool("update", false, "write the files that the Python package
 
 // predictions contains the predictions of all models for the same rows.
 type predictions struct {
-	Rows    [][]float32            `json:"rows"` // a model uses the first columns, as many as it has features
+	Rows    [][]float32            `json:"rows"` // a model with n features uses the first n columns
 	Values  map[string][]float64   `json:"values"`
 	Classes map[string][][]float64 `json:"classes"` // class probabilities, for classification models
 }
 
-// TestPython checks that the golden files of packaging/python match our current files and predictions.
+// TestPython checks that the golden files of packaging/python contain the model files and predictions that the current
+// program creates.
 func TestPython(t *testing.T) {
 	const folder = "../packaging/python/tests/golden"
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -32,7 +33,7 @@ func TestPython(t *testing.T) {
 		now.Rows = append(now.Rows, []float32{float32(10 + 8*a), float32(-3 + 0.2*b), float32(c)})
 	}
 	for i := range now.Rows {
-		for j := len(now.Rows[i]); j < width; j++ { // units of the two channels of a conv1d standardisation
+		for j := len(now.Rows[i]); j < width; j++ { // fill the row with values of the two channels of a conv1d model
 			mean, scale := 10., 4.
 			if j >= width/2 {
 				mean, scale = -3, 0.1
@@ -82,7 +83,7 @@ func (p *predictions) add(t *testing.T, name string, m *modelfile.Model) {
 	}
 }
 
-// compare checks p against the predictions in a file, except for the last bits, which depend on the processor.
+// compare compares p with the predictions in a file. The last bits may differ, because they depend on the processor.
 func (p *predictions) compare(t *testing.T, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzTunnel checks that any answer of a proxy is read up to a limit, and that an invalid HTTP answer is rejected.
+// FuzzTunnel checks that a proxy's answer to CONNECT is read up to a size limit, and that an invalid HTTP answer is
+// rejected.
 func FuzzTunnel(f *testing.F) {
 	for _, answer := range []string{"HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 407 Proxy\r\n\r\n",
 		"HTTP/1.1 200 OK\r\n\r\nmore", "HTTP/1.0 200\r\nContent-Length: 5\r\n\r\n", "SSH-2.0\r\n"} {
@@ -25,7 +26,7 @@ func FuzzTunnel(f *testing.F) {
 	})
 }
 
-// answering is a connection whose other end sends a fixed answer and closes.
+// answering is a connection whose remote end sends a fixed answer and closes the connection.
 type answering struct {
 	net.Conn
 	answer *bytes.Reader

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxUnacknowledgedPackets is the maximum number of packets that await the broker's acknowledgement.
+	// maxUnacknowledgedPackets is the maximum number of sent packets that the broker has not acknowledged yet.
 	maxUnacknowledgedPackets = 8
 	// flushTimeout is the maximum time that Close spends sending the outbox.
 	flushTimeout = 3 * time.Second
@@ -20,8 +20,8 @@ const (
 	disconnectQuiesceMillis = 250 + uint(brokerCloseTimeout/time.Millisecond)
 )
 
-// brokerLink is one connection to the broker, with its own paho client. It does not use paho's reconnection, which
-// discards subscriptions, resends refused messages forever, has no jitter and cannot be interrupted.
+// brokerLink is one connection to the broker, with its own paho client. It does not use paho's automatic reconnection,
+// which discards subscriptions, resends refused messages forever, has no jitter and cannot be interrupted.
 type brokerLink struct {
 	options  *Options
 	client   paho.Client
@@ -52,7 +52,7 @@ type pendingAck struct {
 }
 
 // startSending starts the goroutines that send the outbox and await acknowledgements. The caller does not wait for
-// them, because after a lost connection paho may block until the write timeout.
+// these goroutines, because after a lost connection paho may block until the write timeout.
 func (l *brokerLink) startSending() {
 	go l.sendOutbox()
 	go l.awaitAcks()
@@ -91,7 +91,7 @@ func (l *brokerLink) recordEnd(err error) {
 	})
 }
 
-// flushAndDisconnect sends the rest of the outbox, within flushTimeout, and disconnects.
+// flushAndDisconnect sends the commands that remain in the outbox, for at most flushTimeout, and then disconnects.
 func (l *brokerLink) flushAndDisconnect(reason error) {
 	l.outbox.closeForNewCommands()
 	timer := time.NewTimer(flushTimeout)
@@ -165,7 +165,8 @@ func (l *brokerLink) publish(m *Message) (pendingAck, error) {
 	return p, nil
 }
 
-// awaitPacketWritten waits until paho has written a packet, so that packets written without paho do not overtake it.
+// awaitPacketWritten waits until paho has written a packet, so that messages which the link writes itself do not
+// overtake the packet.
 func (l *brokerLink) awaitPacketWritten(token paho.Token) error {
 	if err := token.Error(); err != nil {
 		return err
@@ -177,7 +178,7 @@ func (l *brokerLink) awaitPacketWritten(token paho.Token) error {
 	return nil
 }
 
-// reportOutgoingMessage reports to ObserveMessage that a message was sent or dropped.
+// reportOutgoingMessage calls Options.ObserveMessage for a message that was sent or dropped.
 func (l *brokerLink) reportOutgoingMessage(m *Message, sent bool) {
 	l.options.ObserveMessage(ObservedMessage{Topic: m.Topic, PayloadBytes: len(m.Payload), IsDropped: !sent})
 }
@@ -192,10 +193,11 @@ func tokenSucceeded(token paho.Token) bool {
 	}
 }
 
-// reportAckOutcome handles an acknowledgement from the broker, or its absence after the connection was lost.
+// reportAckOutcome handles an acknowledgement from the broker, or a missing acknowledgement after the connection was
+// lost.
 func (l *brokerLink) reportAckOutcome(p pendingAck) {
 	if p.publishedMessage == nil {
-		// Otherwise the link is lost or the packet is an UNSUBSCRIBE.
+		// In all other cases, the link is lost or the packet is an UNSUBSCRIBE.
 		if token, ok := p.token.(*paho.SubscribeToken); ok && tokenSucceeded(token) {
 			l.onSuback(l, p.subscriptions, token.Result())
 		}
@@ -207,8 +209,8 @@ func (l *brokerLink) reportAckOutcome(p pendingAck) {
 	l.reportOutgoingMessage(p.publishedMessage, tokenSucceeded(p.token))
 }
 
-// awaitAcks waits for acknowledgements, oldest first. If one is overdue by a keepalive interval, it aborts the link.
-// While an oversized message arrives, the timer restarts, because the message delays acknowledgements.
+// awaitAcks waits for acknowledgements, oldest first. If an acknowledgement is overdue by a keepalive interval, it
+// aborts the link. While an oversized message arrives, the timer restarts, because the message delays acknowledgements.
 func (l *brokerLink) awaitAcks() {
 	defer close(l.flushed)
 	timer := time.NewTimer(l.options.KeepAlive)
@@ -232,8 +234,8 @@ func (l *brokerLink) awaitAcks() {
 	}
 }
 
-// queueReceivedMessage puts a received message into the mailbox. It never blocks, because PINGRESP arrives on the same
-// goroutine.
+// queueReceivedMessage puts a received message into the mailbox. It never blocks, because the same goroutine also reads
+// PINGRESP packets.
 func (l *brokerLink) queueReceivedMessage(m Message) {
 	kept := l.mailbox.Put(MessageReceived{m})
 	l.options.ObserveMessage(ObservedMessage{IsIncoming: true, Topic: m.Topic, PayloadBytes: len(m.Payload),

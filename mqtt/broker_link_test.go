@@ -66,7 +66,8 @@ func TestSubscriptionRefused(t *testing.T) {
 	}
 }
 
-// TestBlockedConsumerKeepsPinging checks that the session sends pings although the events of a flood are not read.
+// TestBlockedConsumerKeepsPinging checks that a session continues to send PINGREQ packets although the owner does not
+// read the events of a flood of messages.
 func TestBlockedConsumerKeepsPinging(t *testing.T) {
 	t.Parallel()
 	const n = 10_000
@@ -92,7 +93,7 @@ func TestBlockedConsumerKeepsPinging(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: 2 * time.Second, MailboxBytes: 100_000,
 		ObserveMessage: counts.observe})
 	s.Subscribe(mqtt.AtMostOnce, "x")
-	for range 2 { // a second ping shows that the first one was answered
+	for range 2 { // a second ping shows that the first ping was answered
 		select {
 		case <-pings:
 		case <-time.After(patience):
@@ -124,8 +125,8 @@ func TestNoAcknowledgement(t *testing.T) {
 	mqtttest.WantUp(t, s)
 }
 
-// TestNoPoisonLoop checks that a message on which the broker disconnects is not reported as sent, and is not sent again
-// after the reconnect, because it would be refused forever (R2, R11).
+// TestNoPoisonLoop checks that a message which makes the broker disconnect is neither reported as sent nor sent again
+// after the reconnect, because the broker would refuse it forever (R2, R11).
 func TestNoPoisonLoop(t *testing.T) {
 	var poison atomic.Int64
 	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
@@ -154,7 +155,7 @@ func TestNoPoisonLoop(t *testing.T) {
 	}
 }
 
-// TestBusy checks that a broker that does not read fills the outbox but blocks no callers.
+// TestBusy checks that a broker that does not read fills the outbox but does not block the callers.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	stop := make(chan struct{})
@@ -181,7 +182,7 @@ func TestBusy(t *testing.T) {
 		t.Fatalf("after %d messages: %v, want ErrBusy", accepted, err)
 	}
 	mqtttest.WantDown(t, s) // the link goes down after the write timeout
-	// Each accepted message is reported as sent or dropped, except those still held by a sender.
+	// Each accepted message must be reported as sent or dropped, except messages that a sending goroutine still holds.
 	eventually(t, "all messages are accounted for", func() bool { return counts.get(outgoing) == accepted })
 	if dropped := counts.get(outgoingDropped); dropped == 0 || dropped == accepted {
 		t.Errorf("%d of %d dropped, want some: the first was sent, the last not", dropped, accepted)
@@ -221,8 +222,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// quick is longer than a busy machine needs for an operation without waiting, and shorter than the timeout of an
-// attempt.
+// quick is longer than a busy machine needs for an operation without waiting, and shorter than the timeout of a
+// connection attempt.
 const quick = 5 * time.Second
 
 func wantQuickClose(t *testing.T, s *mqtt.Session) {
@@ -236,7 +237,8 @@ func wantQuickClose(t *testing.T, s *mqtt.Session) {
 	}
 }
 
-// TestCloseInterrupts checks that Close does not wait for the next attempt or for an answer to the current one.
+// TestCloseInterrupts checks that Close does not wait for the next connection attempt, or for an answer to the current
+// attempt.
 func TestCloseInterrupts(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
 		logger, lines := logged()

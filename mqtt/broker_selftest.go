@@ -14,18 +14,19 @@ const (
 	// largeTestMessageBytes is the payload size of the large test message. It is the size of the largest chunk message
 	// plus an allowance for longer topics.
 	largeTestMessageBytes = wire.MaxChunkBytes + wire.ChunkHeaderSize + 64
-	// maxSelfTestAttempts is the number of lost test messages, or of consecutive links lost after the large message, at
-	// which the test fails.
+	// maxSelfTestAttempts is the number of failures at which the test fails: lost test messages, or consecutive links
+	// lost soon after the large message.
 	maxSelfTestAttempts = 2
 	// selfTestRetryInterval is the minimum time between a failed test and the next test.
 	selfTestRetryInterval = time.Hour
 	// outboxFullRetryDelay is the retry delay when the connection's outbox is full.
 	outboxFullRetryDelay = time.Second
-	// smallMessageReplyTimeout is the timeout of the small message while no other message has arrived on the link. On
-	// such a link no queue delays the message, so access rules are the likely cause of a loss.
+	// smallMessageReplyTimeout is the timeout of the small test message if no other message has arrived on the link. On
+	// such a link no queue delays the message, so access rules are the likely cause of its loss.
 	smallMessageReplyTimeout = 10 * time.Second
-	// minDeniedRetryDelay is the first delay before the test is repeated on the same link after the small message was
-	// lost. The delay doubles up to maxDeniedRetryDelay. Newly loaded access rules also apply to existing links.
+	// minDeniedRetryDelay is the delay before the test is first repeated on the same link after the small message was
+	// lost. The delay doubles up to maxDeniedRetryDelay. The test is repeated because newly loaded access rules also
+	// apply to existing links.
 	minDeniedRetryDelay = 30 * time.Second
 	maxDeniedRetryDelay = 5 * time.Minute
 )
@@ -90,13 +91,13 @@ func (r SelfTestReport) Remedy() string {
 	return ""
 }
 
-// BrokerSelfTest checks that a broker accepts and delivers the largest message that its client will send. Brokers may
-// acknowledge a message and then silently drop it because of access rules or size limits.
+// BrokerSelfTest checks that a broker accepts and delivers the largest message that the client will send. The test is
+// necessary because brokers may acknowledge a message and then silently drop it because of access rules or size limits.
 //
-// The client publishes to a testTopic that only it reads. It first sends a few bytes. After they have returned and a
-// random delay has passed, it sends one large message. A passed test is not repeated. A failed test is repeated on a
-// new link after at least an hour. If the small message was lost, the test is also repeated on the same link after
-// minDeniedRetryDelay.
+// The client publishes to a testTopic that no other client reads. It first sends a small message. After the small
+// message has returned and a random delay has passed, it sends one large message. A passed test is not repeated. A
+// failed test is repeated on a new link after at least an hour. If the small message was lost, the test is also
+// repeated on the same link after minDeniedRetryDelay.
 //
 // The owner calls Step with every event of the connection, and Tick at the Deadline. A nil BrokerSelfTest has no
 // effect.
@@ -110,14 +111,15 @@ type BrokerSelfTest struct {
 	nonce                   []byte // random prefix of the test messages on this link
 	hasPassed               bool
 	sendAttempts            int
-	subscribeDenials        int // number of times the broker refused to subscribe to the test topic on this link
+	subscribeDenials        int // number of times the broker refused the subscription to the test topic on this link
 	linksLostOnLargeMessage int // consecutive links lost soon after the large message
 	messageSentAt           time.Time
-	nextActionAt            time.Time // time of the next Tick; zero if none is needed
+	nextActionAt            time.Time // time at which Tick must be called next; zero if no call is needed
 	nextTestAt              time.Time
 
-	hasOtherMessageArrived bool          // whether a message on another topic has arrived on this link
-	deniedRetryDelay       time.Duration // previous retry delay after the small message was lost; 0 = not lost yet
+	hasOtherMessageArrived bool // whether a message on another topic has arrived on this link
+	// deniedRetryDelay is the previous retry delay after the small message was lost; 0 if it has not been lost yet.
+	deniedRetryDelay time.Duration
 }
 
 type selfTestStage uint8
@@ -125,7 +127,7 @@ type selfTestStage uint8
 const (
 	selfTestIdle         selfTestStage = iota // no link, or no test needed
 	selfTestSendingSmall                      // small message is due or in flight
-	selfTestWaiting                           // delay before the large message
+	selfTestWaiting                           // waiting before the large message is sent
 	selfTestSendingLarge                      // large message is due or in flight
 )
 
@@ -135,7 +137,7 @@ func NewBrokerSelfTest(conn Conn, topic string, patience time.Duration, rng *ran
 	return &BrokerSelfTest{conn: conn, testTopic: topic, messageReturnTimeout: patience, rand: rng}
 }
 
-// Deadline returns the time of the next Tick. It reports false if none is needed.
+// Deadline returns the time at which Tick must be called next. It reports false if no call is needed.
 func (t *BrokerSelfTest) Deadline() (time.Time, bool) {
 	if t == nil {
 		return time.Time{}, false
@@ -188,7 +190,7 @@ func (t *BrokerSelfTest) beginTest(now time.Time) {
 }
 
 // handleSubscriptionRefusal handles the broker's refusal to subscribe to the test topic. Only a second refusal ends the
-// test, because a cluster node that has lost its peers may refuse once.
+// test, because a cluster node that cannot reach the other nodes may refuse once.
 func (t *BrokerSelfTest) handleSubscriptionRefusal(now time.Time) (ended *SelfTestReport) {
 	if t.subscribeDenials++; t.stage == selfTestIdle || t.subscribeDenials < maxSelfTestAttempts {
 		return nil
@@ -197,7 +199,7 @@ func (t *BrokerSelfTest) handleSubscriptionRefusal(now time.Time) (ended *SelfTe
 }
 
 // handleLinkDown handles the loss of the link. If maxSelfTestAttempts consecutive links are lost soon after the large
-// message, the message is considered the cause.
+// message, the test fails, because the large message is the likely cause.
 func (t *BrokerSelfTest) handleLinkDown(now time.Time) (ended *SelfTestReport) {
 	if t.stage == selfTestSendingLarge && t.sendAttempts > 0 {
 		if t.linksLostOnLargeMessage++; now.Sub(t.messageSentAt) >= t.messageReturnTimeout/8 {

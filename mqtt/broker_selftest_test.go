@@ -45,7 +45,7 @@ func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTestR
 // TestR12SelfTest runs the self-test with brokers that deliver messages, drop them silently, or disconnect (R12).
 func TestR12SelfTest(t *testing.T) {
 	t.Parallel()
-	// Use a short timeout if the answer is silence, and a long one otherwise.
+	// A case in which the broker never answers uses a short timeout, all other cases a long timeout.
 	const short, long = 2 * time.Second, 8 * time.Second
 	for name, c := range map[string]struct {
 		patience time.Duration
@@ -121,7 +121,7 @@ func (r *recorder) Publish(m mqtt.Message) error {
 func (r *recorder) Subscribe(_ mqtt.QoS, filters ...string) { r.log = append(r.log, "+") }
 func (r *recorder) Unsubscribe(filters ...string)           { r.log = append(r.log, "-") }
 
-// loopScene steps a self-test manually. Its timeout is a minute.
+// loopScene steps a self-test manually, with a timeout of one minute.
 type loopScene struct {
 	t    *testing.T
 	conn *recorder
@@ -178,7 +178,7 @@ func TestSelfTestPassesOnce(t *testing.T) {
 	if d := s.now.Sub(began); d < 2*time.Second || d > 31*time.Second {
 		t.Errorf("the large message came after %v", d)
 	}
-	// from another client
+	// This message comes from another client.
 	s.step(mqtt.MessageReceived{Message: mqtt.Message{Topic: loop, Payload: make([]byte, 61504)}}, "")
 	s.step(s.back(), mqtt.SelfTestPassed, "-")
 	s.step(mqtt.LinkDown{}, "")
@@ -213,7 +213,7 @@ func TestSelfTestDoubts(t *testing.T) {
 	s.step(nil, "", few)
 	s.step(s.back(), "")
 	s.step(nil, "", large)
-	s.step(mqtt.LinkDown{}, "") // the link is lost right after the large message, but not twice in a row
+	s.step(mqtt.LinkDown{}, "") // the link is lost right after the large message, but for the first time in a row
 	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	s.step(s.back(), "")
@@ -222,9 +222,9 @@ func TestSelfTestDoubts(t *testing.T) {
 	s.step(s.back(), mqtt.SelfTestPassed, "-")
 }
 
-// TestSelfTestFailsAndIsMadeAgain checks the repetition of failed tests. A denied test is repeated on the same link,
-// first after 30 s, because a broker applies new rules to open links. Other failed tests are repeated on a new link
-// after an hour.
+// TestSelfTestFailsAndIsMadeAgain checks when failed tests are repeated. A test whose small message was lost is
+// repeated on the same link, first after 30 s, because a broker applies new access rules to open links. Other failed
+// tests are repeated on a new link after an hour.
 func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	s := newLoopScene(t)
 	began := s.now
@@ -256,13 +256,13 @@ func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	if d := s.now.Sub(failed); d < time.Hour {
 		t.Errorf("made again after %v", d)
 	}
-	// The connection requests the filter again.
+	// The connection has requested the filter again.
 	s.step(mqtt.SubscriptionRefused{Filter: loop, SubackCode: mqtt.SubackFailure}, "")
 	s.step(mqtt.SubscriptionRefused{Filter: loop, SubackCode: mqtt.SubackFailure}, mqtt.SelfTestDenied, "-")
 }
 
 // TestSelfTestWaitsBehindOthers checks that the full timeout applies while other messages arrive, because the small
-// message may be queued behind them.
+// test message may be queued behind them.
 func TestSelfTestWaitsBehindOthers(t *testing.T) {
 	s := newLoopScene(t)
 	began := s.now

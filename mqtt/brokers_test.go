@@ -21,7 +21,8 @@ func eachBroker(t *testing.T, test func(t *testing.T, b testBroker)) {
 	eachBrokerOf(t, 128<<10, test)
 }
 
-// eachBrokerOf runs a test with brokers that disconnect on packets of more than maxPacket bytes.
+// eachBrokerOf runs a test with the embedded broker and with Mosquitto. Both brokers disconnect a client that sends a
+// packet of more than maxPacket bytes.
 func eachBrokerOf(t *testing.T, maxPacket int, test func(t *testing.T, b testBroker)) {
 	for name, make := range map[string]func(*testing.T, int) testBroker{
 		"embedded":  newEmbedded,

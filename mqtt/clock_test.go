@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// TestTime checks that the broker's certificate is verified at the time of Options.CertificateCheckTime, including over
-// WebSocket.
+// TestTime checks that the broker's certificate must be valid at the time that Options.CertificateCheckTime returns,
+// also over WebSocket.
 func TestTime(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {

@@ -28,9 +28,9 @@ var (
 // ErrPlannedDisconnect is the error in the LinkDown event that follows DisconnectFor.
 var ErrPlannedDisconnect = errors.New("mqtt: planned disconnect")
 
-// Message is one application message. In an outgoing message, Retained asks the broker to keep it for later
+// Message is one application message. In an outgoing message, Retained asks the broker to keep the message for later
 // subscribers; an empty payload deletes the retained message. In an incoming message, Retained reports that the broker
-// had kept it.
+// had kept the message.
 type Message struct {
 	Topic    string
 	Payload  []byte
@@ -56,8 +56,8 @@ func (m Message) packetSize() int {
 	}
 }
 
-// messageOverhead is the number of bytes added to the size of each queued message, so that the number of empty messages
-// is limited too.
+// messageOverhead is the number of bytes added to the size of each queued message, so that the byte limit of a queue
+// also limits the number of empty messages.
 const messageOverhead = 64
 
 // Event is an event of a connection: [MessageReceived], [LinkUp], [LinkDown], [SubscriptionRefused] or
@@ -67,8 +67,8 @@ type Event interface{ isEvent() }
 type (
 	// MessageReceived is a message from the broker. The receiver owns the payload.
 	MessageReceived struct{ Message }
-	// LinkUp reports that the link is open. The subscriptions are sent again before any later message. A broker keeps
-	// no other state of the client, so the owner sends its hello again.
+	// LinkUp reports that the link is open. The session sends the subscriptions again before any other message. A
+	// broker keeps no other state of the client, so the owner of the connection must send its hello again.
 	LinkUp struct{}
 	// LinkDown reports that the link is lost, and the reason. Messages queued in either direction may be lost with it.
 	LinkDown struct{ Err error }
@@ -95,7 +95,7 @@ func (SubscriptionRefusalEnded) isEvent() {}
 type Conn interface {
 	// Publish queues m for sending and never blocks. It takes ownership of the payload. A nil error means that m was
 	// queued, not that it was received. No message is sent twice: if the link goes down, it is unknown whether messages
-	// in flight arrived.
+	// that were being sent have arrived.
 	//
 	// ErrDown: the link is not open. ErrOutboxFull: the outbox is full, retry later. ErrClosed: Close was called. Other
 	// errors: m can never be sent.

@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Each counter counts messages and their payload bytes.
+// The indices of the counts in counter. Each count consists of messages and their payload bytes.
 const (
 	incoming = iota
 	incomingDropped

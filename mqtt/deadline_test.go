@@ -21,7 +21,7 @@ func stalled(t *testing.T, sent []byte) *linkConn {
 		func(ObservedMessage) {})
 }
 
-// TestWriteKeepsItsDeadline checks that deadlines set or cleared by paho do not affect writes of the link.
+// TestWriteKeepsItsDeadline checks that write deadlines which paho sets or clears do not affect the writes of the link.
 func TestWriteKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stalled(t, nil)
@@ -42,8 +42,8 @@ func TestWriteKeepsItsDeadline(t *testing.T) {
 	})
 }
 
-// TestUnwrittenAck checks that the link ends if an acknowledgement cannot be written, because part of it may have been
-// written.
+// TestUnwrittenAck checks that the link ends if an acknowledgement cannot be written, because part of the
+// acknowledgement may have been written.
 func TestUnwrittenAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		connack := []byte{packets.Connack << 4, 2, 0, 0}

@@ -13,8 +13,8 @@ import (
 	paho "github.com/eclipse/paho.mqtt.golang"
 )
 
-// openConn opens the network connection of one attempt. Paho's own dialling cannot be interrupted: Close would wait for
-// the timeout of a dead host.
+// openConn opens the network connection for one connection attempt. It does not use paho's own dialling, which cannot
+// be interrupted: Close would wait for the timeout of an unreachable host.
 func openConn(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.ConnectTimeout)
 	defer cancel()
@@ -27,7 +27,7 @@ func openConn(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	} else {
 		conn, err = openTCP(ctx, u, o)
 	}
-	// A failed dial sends no further bytes.
+	// A failed dial causes no further traffic.
 	if dialing := (*net.OpError)(nil); err == nil || !errors.As(err, &dialing) || dialing.Op != "dial" {
 		if usesTLS(u) {
 			o.Meter.addBytes(tlsHandshakeBytes)
@@ -81,8 +81,8 @@ func tlsHandshake(ctx context.Context, conn net.Conn, u *url.URL, config *tls.Co
 	return secured, nil
 }
 
-// openWebsocket dials a WebSocket and returns early when ctx ends. The dial itself cannot be interrupted: it ends
-// within its timeout, and its connection is then closed.
+// openWebsocket dials a WebSocket and returns early when ctx ends. The dial itself cannot be interrupted: after ctx has
+// ended, it continues until its timeout, and its connection is then closed.
 func openWebsocket(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	type result struct {
 		conn net.Conn

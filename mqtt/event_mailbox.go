@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// EventMailbox is the bounded queue between a connection and its owner. Put never blocks. If the mailbox is full, new
-// messages are dropped. Other events are never dropped, but redundant ones are merged: alternating LinkUp and LinkDown
-// events cancel out, only the last refusal event of each filter is kept, and LinkDown removes all refusal events. The
-// queue is therefore bounded even if the owner stops reading.
+// EventMailbox is the bounded queue of events between a connection and its owner. Put never blocks. If the mailbox is
+// full, new messages are dropped. Other events are never dropped, but redundant ones are merged: alternating LinkUp and
+// LinkDown events cancel out, only the last refusal event of each filter is kept, and LinkDown removes all refusal
+// events. The queue is therefore bounded even if the owner stops reading.
 type EventMailbox struct {
 	maxMessages, maxBytes int // limits on queued messages and their bytes
 	events                chan Event

@@ -34,7 +34,7 @@ func TestMailboxIsBoundedInMessages(t *testing.T) {
 			if got := m.Put(message("x", 1)); got != want {
 				t.Errorf("Put %d: %v", i, got)
 			}
-			synctest.Wait() // one message may already be offered to the owner; it counts towards the limit
+			synctest.Wait() // one message may already be offered to the owner; it is included in the limit
 		}
 		if !m.Put(mqtt.SubscriptionRefused{Filter: "x"}) {
 			t.Error("a refusal was dropped")

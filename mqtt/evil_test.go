@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// evil answers one packet of the given kind with raw bytes and closes the connection. If answer is empty, it closes
-// immediately. Afterwards it behaves like a normal broker.
+// evil returns the behaviour of a broker that answers one packet of the given kind with raw bytes and then closes the
+// connection. If answer is empty, it closes the connection immediately. Afterwards it behaves like a normal broker.
 func evil(kind byte, answer string) func(net.Conn, packets.ControlPacket) packets.ControlPacket {
 	var done atomic.Bool
 	isThat := func(p packets.ControlPacket) bool {
@@ -39,8 +39,8 @@ func evil(kind byte, answer string) func(net.Conn, packets.ControlPacket) packet
 	}
 }
 
-// TestR14EvilBroker checks that the process survives any broker output, logs one line that describes it, and reconnects
-// (R14).
+// TestR14EvilBroker checks that a session survives any bytes from a broker, logs one line that describes the problem,
+// and reconnects (R14).
 func TestR14EvilBroker(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind         byte // kind of the packet that receives the malformed answer
@@ -99,11 +99,12 @@ func TestR14EvilBroker(t *testing.T) {
 	}
 }
 
-// TestR14LargestPacket checks that packets of MaxPacket bytes pass in both directions, and that a packet with one byte
-// more is rejected before it is sent (R14).
+// TestR14LargestPacket checks that packets of MaxPacket bytes pass in both directions, and that a packet that is one
+// byte longer is rejected before it is sent (R14).
 func TestR14LargestPacket(t *testing.T) {
 	const most = 128 << 10
-	largest := mqtt.Message{Topic: "x", Payload: make([]byte, most-4-2-1)} // header and topic
+	// 4 bytes for the header and 2+1 for the topic
+	largest := mqtt.Message{Topic: "x", Payload: make([]byte, most-4-2-1)}
 	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		m, ok := p.(*packets.PublishPacket)
 		if !ok {
@@ -131,9 +132,9 @@ func TestR14LargestPacket(t *testing.T) {
 	}
 }
 
-// TestR14OversizedMessages checks that messages above MaxPacket, retained or live, do not end the link (R14). They are
-// more than the broker sends without acknowledgements (max_inflight_messages of Mosquitto: 20), and the next message
-// arrives.
+// TestR14OversizedMessages checks that messages above MaxPacket, retained or live, do not end the link (R14). The
+// broker sends more of them than may be unacknowledged (max_inflight_messages of Mosquitto: 20). The next normal
+// message must arrive.
 func TestR14OversizedMessages(t *testing.T) {
 	const n, payload = 50, 140_000
 	eachBrokerOf(t, 1<<20, func(t *testing.T, b testBroker) {

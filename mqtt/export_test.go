@@ -2,8 +2,8 @@ package mqtt
 
 import "time"
 
-// LinkTimes returns times at the minimum link rate of the options: the time to send the kernel's buffer, the write
-// timeout, and the time to send the largest message.
+// LinkTimes returns three times at the minimum link rate of the options: the time to send the data in the kernel's
+// buffer, the write timeout, and the time to send the largest message.
 func LinkTimes(o Options) (held, write, message time.Duration) {
 	o = o.withDefaults()
 	held = time.Duration(2*o.sendBufferBytes()) * time.Second / time.Duration(o.MinLinkRate)

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestR8SessionsComeBackSpreadOut checks that the sessions of a restarted broker reconnect spread over the longest
-// delay (R8). TestHerd simulates 10,000 sessions with the usual 16 s.
+// TestR8SessionsComeBackSpreadOut checks that after a restart of the broker its sessions reconnect at times that are
+// spread over the longest delay (R8). TestHerd simulates 10,000 sessions with the usual longest delay of 16 s.
 func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	t.Parallel()
 	const clients, longest = 50, 2 * time.Second
@@ -47,7 +47,7 @@ func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	}
 	var delays []time.Duration
 	for i, lines := range logs {
-		line(t, lines) // the "connected" line
+		line(t, lines) // read the log line "connected"
 		delay := nextTry(t, line(t, lines))
 		delays = append(delays, delay)
 		select {

@@ -55,7 +55,7 @@ func requestProxyTunnel(conn net.Conn, proxy *url.URL, address string) error {
 		return fmt.Errorf("invalid HTTP response from the proxy: %w", err)
 	case response.StatusCode != http.StatusOK:
 		return fmt.Errorf("proxy returned %.100q", response.Status)
-	case reader.Buffered() > 0: // In MQTT and TLS the client sends first, so the proxy must not have sent any data yet.
+	case reader.Buffered() > 0: // in MQTT and TLS the client sends first, so the proxy must not have sent any data yet
 		return errors.New("proxy sent unexpected data after its response")
 	}
 	return nil

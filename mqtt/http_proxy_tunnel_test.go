@@ -90,8 +90,8 @@ func front(t *testing.T, scheme string) (string, *tls.Config) {
 	return strings.Replace(p.url(), "tcp://", scheme+"://", 1) + path, client
 }
 
-// TestEverySchemeThroughAProxyAndWithout checks all schemes directly and through a proxy. Sites that open only one port
-// or only a proxy can use wss.
+// TestEverySchemeThroughAProxyAndWithout checks connections with all URL schemes, directly and through a proxy. Sites
+// that open only one port, or that allow connections only through a proxy, can use wss.
 func TestEverySchemeThroughAProxyAndWithout(t *testing.T) {
 	for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -162,15 +162,14 @@ func TestProxyUser(t *testing.T) {
 	}
 }
 
-// TestProxyOfTheEnvironmentIsNotAsked checks that the proxy of the environment is not used, although paho would use it.
-// A process reads the environment once, so the test starts its own process.
+// TestProxyOfTheEnvironmentIsNotAsked checks that the proxy in the environment variables is not used, although paho
+// would use it. A Go process reads these variables only once, so the test starts its own process.
 func TestProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 	const inside = "FEDMESH_TEST_PROXY_IN_ENVIRONMENT"
 	if os.Getenv(inside) != "" {
 		for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
 			logger, lines := logged()
-			// The environment's proxy is never used for 127.0.0.1, but it would be used for 0.0.0.0, which leads to the
-			// same host.
+			// Go never uses a proxy for 127.0.0.1, but it would use a proxy for 0.0.0.0, which leads to the same host.
 			s := dialing(t, mqtt.Options{URL: scheme + "://0.0.0.0:1", ClientID: "s", Logger: logger,
 				ConnectTimeout: 100 * time.Millisecond})
 			line(t, lines) // wait until a connection attempt has failed
@@ -197,7 +196,7 @@ func TestProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 	}
 }
 
-// TestBadProxy checks that an invalid, oversized or missing answer of a proxy is a normal error.
+// TestBadProxy checks that an invalid, oversized or missing answer of a proxy causes a normal error.
 func TestBadProxy(t *testing.T) {
 	for name, c := range map[string]struct{ answer, tcp, ws string }{
 		"not HTTP":       {"SSH-2.0-x\r\n\r\n", "invalid HTTP response from the proxy", "malformed HTTP"},

@@ -37,8 +37,8 @@ func TestMessagesOfAnyLength(t *testing.T) {
 	}
 }
 
-// TestNothingIsOvertaken checks that packets written by paho and messages written by the link arrive in the order of
-// the calls.
+// TestNothingIsOvertaken checks that packets that paho writes and messages that the link writes itself arrive in the
+// order of the calls.
 func TestNothingIsOvertaken(t *testing.T) {
 	const n = 300
 	seen := make(chan string, 4*n)

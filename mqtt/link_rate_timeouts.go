@@ -7,8 +7,8 @@ import (
 )
 
 // These constants keep a slow link alive (requirement R13). Paho waits half a keepalive interval for a PINGRESP, which
-// is queued behind data in flight. Sending one message may therefore take at most a quarter of this wait, and sending
-// the kernel's send buffer at most half of it.
+// is queued behind other data. Sending one message may therefore take at most a quarter of this time, and sending the
+// data in the kernel's send buffer at most half of this time.
 const (
 	// DefaultMinLinkRate is the minimum link rate, in bytes per second, for which the defaults of Options are
 	// sufficient.
@@ -30,7 +30,7 @@ func MinKeepAlive(rate int) time.Duration {
 
 // connectAttemptTimeout returns the timeout of a connection attempt while other URLs have not been tried yet. It allows
 // four round trips of one second, and a TLS handshake with client certificates at the given link rate. After all URLs
-// have failed, Options.ConnectTimeout applies instead.
+// have failed once, Options.ConnectTimeout applies instead.
 func connectAttemptTimeout(rate int) time.Duration {
 	const handshake = 16 << 10 // size in bytes of a TLS handshake
 	return 4*time.Second + handshake*time.Second/time.Duration(rate)

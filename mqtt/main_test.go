@@ -13,10 +13,10 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// patience is the maximum wait for an event; tests normally take much less.
+// patience is the maximum time that a test waits for an event; tests normally take much less.
 const patience = time.Minute
 
-// soon is the maximum delay between attempts in tests.
+// soon is the maximum delay between connection attempts in tests.
 const soon = 20 * time.Millisecond
 
 func TestMain(m *testing.M) {

@@ -17,8 +17,8 @@ import (
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
-// nodes starts fake brokers that report each CONNECT to a channel and close a link at its first message. answer reports
-// whether a node answers CONNECT.
+// nodes starts n fake brokers, which represent the nodes of a cluster. Each node reports every CONNECT to a channel and
+// closes a link at its first message. answer reports whether a node answers CONNECT.
 func nodes(t *testing.T, n int, answer func(node int) bool) (urls []string, connects chan int) {
 	t.Helper()
 	connects = make(chan int, 1000)
@@ -40,7 +40,7 @@ func nodes(t *testing.T, n int, answer func(node int) bool) (urls []string, conn
 	return urls, connects
 }
 
-// TestSilentNodeIsLeft checks that a node that never answers CONNECT costs only one short attempt.
+// TestSilentNodeIsLeft checks that a cluster node that never answers CONNECT costs only one short connection attempt.
 func TestSilentNodeIsLeft(t *testing.T) {
 	t.Parallel()
 	silent := make(chan int, 1)
@@ -94,7 +94,8 @@ func TestOrderOfNodes(t *testing.T) {
 	}
 }
 
-// TestKilledNodeIsLeft checks that a session whose node is killed continues at the other node after the usual delays.
+// TestKilledNodeIsLeft checks that a session whose cluster node is killed reconnects to the other node after the usual
+// delays.
 func TestKilledNodeIsLeft(t *testing.T) {
 	t.Parallel()
 	nodes := map[string]*brokers.Mosquitto{}

@@ -18,8 +18,8 @@ type Options struct {
 	// URL is the broker's URL, scheme://host:port. The scheme is tcp, mqtt, tls, ssl, mqtts, or ws or wss with a path.
 	// The port is optional only for ws and wss.
 	URL string
-	// MoreURLs are further nodes of the same cluster. A session uses one URL at a time. If it fails, the session tries
-	// the next one, in an order that is drawn once from Rand.
+	// MoreURLs are further nodes of the same cluster. A session uses one URL at a time. If the connection fails, the
+	// session tries the next URL. The order of the URLs is drawn once from Rand.
 	MoreURLs []string
 	// ClientID must be unique: a broker closes the older of two connections with the same client id.
 	ClientID string
@@ -29,7 +29,7 @@ type Options struct {
 	// are trusted and TLS 1.3 is required.
 	TLS *tls.Config
 	// RenewCredentials, if set, returns the current Password and TLS before each attempt, because keys and certificates
-	// may change during a session. After an error the previous ones are used.
+	// may change during a session. After an error the previous values are used.
 	RenewCredentials func() (password string, encryption *tls.Config, err error)
 	// CertificateCheckTime returns the time at which the broker's certificate must be valid. The default is time.Now.
 	CertificateCheckTime func() time.Time
@@ -44,10 +44,10 @@ type Options struct {
 	// MinLinkRate is the minimum rate of the link in bytes per second. The default is DefaultMinLinkRate.
 	MinLinkRate int
 	// KeepAlive is the keepalive interval in whole seconds, by default 60 s. It is also the timeout of an
-	// acknowledgement. The timeout of a PINGRESP is half of it.
+	// acknowledgement. Half of it is the timeout of a PINGRESP.
 	KeepAlive time.Duration
-	// ConnectTimeout is the timeout of one attempt, by default 10 s. With several URLs it is shorter until all have
-	// been tried.
+	// ConnectTimeout is the timeout of one connection attempt, by default 10 s. With several URLs the timeout is
+	// shorter until every URL has been tried once.
 	ConnectTimeout time.Duration
 	// WriteTimeout is the timeout for sending one message, after which the link is closed. The default is four times
 	// the send time of the largest message at MinLinkRate, and at least 20 s.
@@ -59,8 +59,8 @@ type Options struct {
 	// other type ends the link.
 	MaxPacket int
 
-	// Will, if set, returns the will for the next attempt, which the broker publishes if the link is lost. A message
-	// with an empty topic means no will. Will must not block.
+	// Will, if set, returns the will (last-will message) for the next connection attempt, which the broker publishes if
+	// the link is lost. A message with an empty topic means no will. Will must not block.
 	Will func() Message
 
 	// MailboxMessages and MailboxBytes limit the mailbox of received events (by default 1024 and 8 MiB). OutboxMessages

@@ -2,8 +2,8 @@ package mqtt
 
 import "sync"
 
-// maxQueuedSubscriptionChanges is the maximum number of queued subscription changes, far more than a working link ever
-// queues.
+// maxQueuedSubscriptionChanges is the maximum number of queued subscription changes. A working link never queues nearly
+// as many.
 const maxQueuedSubscriptionChanges = 4096
 
 // outboxCommand is a command for the sender of a link: publish a message, subscribe or unsubscribe.
@@ -13,8 +13,8 @@ type outboxCommand struct {
 	unsubscribeFilters []string
 }
 
-// outbox is the send queue of one link, in order, bounded in messages and bytes. Unsent commands are discarded with the
-// link, because they may be obsolete when the next link opens.
+// outbox is the send queue of one link, in order of the calls, bounded in messages and bytes. Commands that were not
+// sent are discarded when the link ends, because they may be obsolete when the next link opens.
 type outbox struct {
 	maxMessages, maxBytes int // limits on queued messages and their bytes
 	senderWake            chan struct{}
@@ -47,8 +47,8 @@ func (o *outbox) queueMessage(m Message) error {
 	return nil
 }
 
-// queueSubscriptionChange queues a change of subscriptions. It reports false if too many changes are queued. The link
-// is then broken, and the next link sends the whole subscription table.
+// queueSubscriptionChange queues a change of subscriptions. It reports false if too many changes are queued. In this
+// case the link is broken, and the next link sends the whole subscription table.
 func (o *outbox) queueSubscriptionChange(c outboxCommand) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,7 +98,7 @@ func (o *outbox) endAndTakeUnsentMessages() []Message {
 	return dropped
 }
 
-// awaitNextCommand waits for the next command. It returns ok = false after the last one, or when stop is closed.
+// awaitNextCommand waits for the next command. It returns ok = false after the last command, or when stop is closed.
 func (o *outbox) awaitNextCommand(stop <-chan struct{}) (c outboxCommand, ok bool) {
 	for {
 		o.mu.Lock()

@@ -28,7 +28,7 @@ func newOversizedMessageReporter(o *Options) *oversizedMessageReporter {
 		isLoggedByTopic: map[string]bool{}}
 }
 
-// report reports an oversized message to ObserveMessage and logs the first one of each topic.
+// report reports an oversized message to ObserveMessage, and logs the first oversized message of each topic.
 func (v *oversizedMessageReporter) report(t ObservedMessage) {
 	v.observeMessage(t)
 	topic := strings.ToValidUTF8(t.Topic[:min(len(t.Topic), maxLoggedTopicBytes)], "�")

@@ -50,7 +50,7 @@ func published(topic string, payload int, qos byte, id uint16) []byte {
 	return wire.Bytes()
 }
 
-// arrived records the results of reading a stream through a linkConn.
+// arrived contains the results of reading a byte stream through a linkConn.
 type arrived struct {
 	delivered, oversized []string
 	paho, written        string
@@ -93,7 +93,8 @@ func oversizedStream() ([]byte, arrived) {
 	}
 }
 
-// TestOversizedIsDiscarded reads a stream that is split at each byte, into single bytes, and into random pieces.
+// TestOversizedIsDiscarded checks that oversized messages are discarded, for a stream that is split at each byte, into
+// single bytes, and into random pieces.
 func TestOversizedIsDiscarded(t *testing.T) {
 	stream, want := oversizedStream()
 	check := func(how string, chunks ...[]byte) {
@@ -118,8 +119,8 @@ func TestOversizedIsDiscarded(t *testing.T) {
 	}
 }
 
-// TestOversizedThatEnds checks a stream that ends within an oversized message. The message is reported once its topic
-// is known, and it is not acknowledged.
+// TestOversizedThatEnds checks that a message is reported once its topic is known, and is not acknowledged, if the
+// stream ends within this oversized message.
 func TestOversizedThatEnds(t *testing.T) {
 	head := len(connack) + 1 + 2 + 2 + len("camera") + 2
 	stream := slices.Concat([]byte(connack), published("camera", 1500, 1, 9))
@@ -196,8 +197,9 @@ func TestOversizedIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestSlowOversizedKeepsTheLink delays an acknowledgement for longer than a keepalive. Meanwhile part of an oversized
-// message arrives every 30 s. The link ends one keepalive after the last part.
+// TestSlowOversizedKeepsTheLink checks that a link stays open while parts of an oversized message arrive every 30 s,
+// although an acknowledgement is missing for longer than a keepalive. The link must end one keepalive after the last
+// part.
 func TestSlowOversizedKeepsTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()

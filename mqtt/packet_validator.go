@@ -8,12 +8,12 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 )
 
-// packetValidator checks the framing of the broker's packets before paho parses them, because paho does not withstand
-// malformed ones. Paho allocates any claimed size up to 256 MiB. A SUBACK with too many codes makes it panic, and
-// missing codes are treated as granted. An unknown code in CONNACK is treated as success.
+// packetValidator checks the framing of the broker's packets before paho parses them, because paho fails on malformed
+// packets. Paho allocates any claimed size up to 256 MiB. A SUBACK with too many codes makes paho panic, and paho
+// treats missing codes as granted. It also treats an unknown code in CONNACK as success.
 //
 // The validator never stores a packet. Unusual but harmless packets pass, such as a live message with the retained
-// flag. A PUBLISH longer than maxPacketBytes passes too: linkConn discards it.
+// flag. A PUBLISH packet longer than maxPacketBytes also passes, because linkConn discards it.
 type packetValidator struct {
 	maxPacketBytes int // maximum length of a packet in bytes
 
@@ -197,7 +197,7 @@ func (g *packetValidator) checkAckPacket(kind byte, id uint16) error {
 }
 
 // recordOutgoingSubscribe records the number of filters of an outgoing SUBSCRIBE. It relies on paho writing each packet
-// with one call. If paho did not, every SUBACK would be rejected and tests would fail.
+// with a single call. If a new version of paho did not, every SUBACK would be rejected and tests would fail.
 func (g *packetValidator) recordOutgoingSubscribe(p []byte) {
 	if len(p) == 0 || p[0]>>4 != packets.Subscribe {
 		return

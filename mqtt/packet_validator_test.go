@@ -36,7 +36,7 @@ func guarded(t testing.TB) *packetValidator {
 
 const connack = "\x20\x02\x00\x00"
 
-// TestGuard lists valid and invalid packets from a broker (R14).
+// TestGuard checks the validator with valid and invalid packets from a broker (R14).
 func TestGuard(t *testing.T) {
 	for name, c := range map[string]struct{ sent, want string }{
 		"usual": {connack + "\x90\x03\x00\x01\x80" + "\x40\x02\x00\x09" + "\xb0\x02\x00\x07" + "\xd0\x00" +
@@ -118,7 +118,7 @@ func TestGuardAllocatesNothing(t *testing.T) {
 
 var errReference = errors.New("reference: refused")
 
-// reference validates a complete stream, packet by packet.
+// reference is a simple validator of a complete stream, packet by packet, to which packetValidator is compared.
 func reference(stream []byte, asked map[uint16]int) error {
 	for first := true; len(stream) > 0; first = false {
 		kind, flags := stream[0]>>4, stream[0]&15
@@ -171,8 +171,8 @@ func oversizedReference(stream []byte) int {
 	return 0
 }
 
-// FuzzGuard checks that the validator agrees with reference for any split of the stream, and that paho can parse
-// accepted packets except oversized messages (R14).
+// FuzzGuard checks that the validator agrees with the function reference for any split of the stream, and that paho can
+// parse all accepted packets except oversized messages (R14).
 func FuzzGuard(f *testing.F) {
 	for _, s := range []string{
 		"", "\x90\x03\x00\x01\x80", "\x30\xff\xff\xff\x7f", "\x30\x80\x80\x80\x80\x01",

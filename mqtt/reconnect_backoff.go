@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxFirstRetryDelay is the maximum delay after a first failed attempt, and between the first attempts at several
-	// URLs.
+	// maxFirstRetryDelay is the maximum delay after the first failed connection attempt. With several URLs it is also
+	// the maximum delay between the first attempts at each URL.
 	maxFirstRetryDelay = time.Second
 	// maxDelayAfterLoss is the maximum delay after the loss of a link. All clients of a failed broker lose their links
 	// at the same moment and must not reconnect together.
@@ -18,8 +18,9 @@ const (
 // from 0 to maxDelayAfterLoss, divided by the number of URLs, so that each node receives no more attempts per second
 // than a single broker would.
 //
-// After all URLs have failed, the delay is uniform in the upper half of the time since the loss, divided in the same
-// way. A client is back within maxDelayAfterLoss or within twice the broker's downtime.
+// After all URLs have failed, the delay is uniform between half and all of the time since the loss, divided by the
+// number of URLs in the same way. A client is therefore connected again within maxDelayAfterLoss, or within twice the
+// broker's downtime.
 type reconnectBackoff struct {
 	rand                      *rand.Rand
 	maxDelay                  time.Duration

@@ -38,8 +38,9 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestHerd simulates all clients of a broker that lose it at the same moment. They reconnect spread out. No failed
-// attempt makes a client wait longer than the downtime or the spread of 16 s.
+// TestHerd simulates all clients of a broker that lose their connections at the same moment. The reconnections must be
+// spread over time. After the broker has returned, no client may wait longer than the downtime, or than the rest of the
+// spread of 16 s if that is longer, and never longer than a minute.
 func TestHerd(t *testing.T) {
 	const clients, evenly = 10_000, 10_000 / 16
 	for _, away := range []time.Duration{0, 500 * time.Millisecond, 3500 * time.Millisecond, 10 * time.Second,
@@ -71,8 +72,8 @@ func TestHerd(t *testing.T) {
 	}
 }
 
-// TestHerdOfACluster checks that each node of a cluster receives no more attempts per second than a single broker, when
-// all clients lose it at the same moment.
+// TestHerdOfACluster checks that when all clients lose a cluster at the same moment, each node receives no more
+// connection attempts per second than a single broker would.
 func TestHerdOfACluster(t *testing.T) {
 	const clients, urls = 9000, 3
 	var seconds [urls][16]int
@@ -86,8 +87,8 @@ func TestHerdOfACluster(t *testing.T) {
 	}
 }
 
-// TestRefusedLimit checks that a session changes nodes less and less often if every node refuses, because the access
-// rules are then the likely cause.
+// TestRefusedLimit checks that a session changes nodes at increasing intervals if every node refuses its subscription,
+// because the access rules are then the likely cause.
 func TestRefusedLimit(t *testing.T) {
 	for moves, want := range []int{3, 3, 6, 6, 12, 12, 24, 24, 48, 48, 48, 48} {
 		if got := maxRefusalsPerLink(moves, 2); got != want {

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// firstRefusalRetryDelay is the maximum delay before a filter is requested again after its first refusal. It
-	// doubles with each refusal, up to maxRefusalRetryDelay.
+	// firstRefusalRetryDelay is the maximum delay before a subscription filter is requested again after its first
+	// refusal. The maximum doubles with each refusal, up to maxRefusalRetryDelay.
 	firstRefusalRetryDelay = time.Second
 	maxRefusalRetryDelay   = time.Minute
 	// refusalsPerLinkMove is the number of consecutive refusals after which a session with several URLs tries the next
-	// one. It doubles, up to maxLinkMoveDoublings times, each time all URLs have refused, because then the access rules
-	// are the more likely cause.
+	// URL. It doubles each time all URLs have refused, up to maxLinkMoveDoublings times, because the access rules are
+	// then the more likely cause.
 	refusalsPerLinkMove  = 3
 	maxLinkMoveDoublings = 4
 )
 
 // RefusedFilterRetryDelay returns the delay before a filter is requested again after n consecutive refusals. The delay
-// is uniform between one half and all of its maximum, which is 1 s after the first refusal and doubles with each
-// further one up to 60 s.
+// is uniform between half and all of its maximum. The maximum is 1 s after the first refusal and doubles with each
+// further refusal up to 60 s.
 func RefusedFilterRetryDelay(n int, r *rand.Rand) time.Duration {
 	longest := min(firstRefusalRetryDelay<<min(max(n, 1)-1, 10), maxRefusalRetryDelay)
 	return longest/2 + time.Duration(r.Int64N(int64(longest/2)+1))
@@ -90,7 +90,7 @@ const RefusalRemedy = "permit the topic in the broker's access rules (`coordinat
 
 // RefusedFilters is the set of filters that the broker currently refuses. It is derived from the events of a
 // connection.
-type RefusedFilters struct{ filters []string } // sorted
+type RefusedFilters struct{ filters []string } // the filters are sorted
 
 // Step processes an event and reports whether it changed the set.
 func (r *RefusedFilters) Step(e Event) (changed bool) {

@@ -41,7 +41,8 @@ func wantEvents(t *testing.T, c mqtt.Conn, wanted ...mqtt.Event) {
 }
 
 // TestRefusedSubscriptionIsAskedForAgain checks that a refused filter is requested again on the same link, because a
-// cluster node that loses its peers may refuse once or twice. A filter that was unsubscribed is not requested again.
+// cluster node that cannot reach the other nodes may refuse once or twice. A filter that was unsubscribed is not
+// requested again.
 func TestRefusedSubscriptionIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 100)
@@ -75,8 +76,8 @@ func chanSeq(c <-chan string) func(yield func(string) bool) {
 	}
 }
 
-// TestRefusingNodeIsLeft checks that three consecutive refusals end the link and the session tries the next node. The
-// log line names both possible causes.
+// TestRefusingNodeIsLeft checks that after three consecutive refusals the session closes the link and tries the next
+// node. The log line must name both possible causes.
 func TestRefusingNodeIsLeft(t *testing.T) {
 	t.Parallel()
 	bad, granted := make(chan string, 1), make(chan string, 10)

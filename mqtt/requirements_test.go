@@ -47,8 +47,8 @@ import (
 //	                                          connections/overlap
 //	R18  a will for each attempt              TestWillOnAbruptDeath; package conformance, presence
 
-// TestR1FloodIsBounded checks that unread events of a flood start no goroutines and occupy at most the mailbox's limit
-// in bytes (R1).
+// TestR1FloodIsBounded checks that a flood of messages whose events are not read starts no goroutines, and occupies at
+// most the mailbox's limit in bytes (R1).
 func TestR1FloodIsBounded(t *testing.T) {
 	const n, payload, bound = 100_000, 100, 1 << 20
 	flood := new(packets.PublishPacket)
@@ -81,8 +81,8 @@ func TestR1FloodIsBounded(t *testing.T) {
 	}
 }
 
-// TestR4AtMostOnceAfterAWriteTimeout checks that messages are not sent again after a reconnect, although it is unknown
-// whether the broker received them. Each message arrives at most once (R4).
+// TestR4AtMostOnceAfterAWriteTimeout checks that messages are not sent again after a reconnect, even if it is unknown
+// whether the broker received them. Each message must arrive at most once (R4).
 func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
 	t.Parallel()
 	resume := make(chan struct{})
@@ -125,7 +125,8 @@ func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
 	}
 }
 
-// TestR7MessageBeforeSubscribe checks that messages before the first SUBSCRIBE are received and acknowledged (R7).
+// TestR7MessageBeforeSubscribe checks that messages which arrive before the first SUBSCRIBE are received and
+// acknowledged (R7).
 func TestR7MessageBeforeSubscribe(t *testing.T) {
 	acked := make(chan uint16, 1)
 	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
@@ -161,11 +162,11 @@ func TestR7MessageBeforeSubscribe(t *testing.T) {
 	}
 }
 
-// TestR10UnacknowledgedIsBounded checks that a broker without acknowledgements receives only a window of messages. The
-// other messages fill the outbox, not an unbounded store (R10).
+// TestR10UnacknowledgedIsBounded checks that a broker that never acknowledges receives only a limited window of
+// messages. Further messages fill the outbox, which is bounded (R10).
 func TestR10UnacknowledgedIsBounded(t *testing.T) {
 	t.Parallel()
-	const most = 8 + 2 // the window of unacknowledged messages, and one message in each of the two goroutines
+	const most = 8 + 2 // the window of unacknowledged messages, plus one message in each of the two sending goroutines
 	var sent atomic.Int64
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		if _, ok := p.(*packets.PublishPacket); ok {
@@ -189,8 +190,8 @@ func TestR10UnacknowledgedIsBounded(t *testing.T) {
 	}
 }
 
-// TestR11RefusedMessage checks that a message on which the broker disconnects costs one link, is named in the log line,
-// and is not sent again (R11).
+// TestR11RefusedMessage checks that a message which makes the broker disconnect ends only one link, is named in the log
+// line, and is not sent again (R11).
 func TestR11RefusedMessage(t *testing.T) {
 	eachBrokerOf(t, 16<<10, func(t *testing.T, b testBroker) {
 		for _, qos := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
@@ -205,7 +206,7 @@ func TestR11RefusedMessage(t *testing.T) {
 				for range 3 { // mqtttest reports other events in between as failures
 					mqtttest.SyncWithBroker(t, s)
 				}
-				line(t, lines) // the "connected" line
+				line(t, lines) // read the log line "connected"
 				if l := line(t, lines); !strings.Contains(l, "lost the connection to the broker at ") ||
 					!strings.Contains(l, "not confirmed by the broker: message of 61440 bytes to too/large") {
 					t.Errorf("logged %s", l)
@@ -218,8 +219,8 @@ func TestR11RefusedMessage(t *testing.T) {
 	})
 }
 
-// TestR17GoodbyeComesLast checks that Close sends queued messages, such as a presence, and then DISCONNECT, without
-// which the broker would publish the will (R17).
+// TestR17GoodbyeComesLast checks that Close sends queued messages, such as a presence message, and then DISCONNECT.
+// Without DISCONNECT the broker would publish the will (R17).
 func TestR17GoodbyeComesLast(t *testing.T) {
 	packetsSeen := make(chan string, 100)
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Session is a Conn to a broker over the network. It reconnects automatically until it is closed. Several URLs are
-// tried in turn, in an order that is drawn once.
+// Session is a Conn to a broker over the network. It reconnects automatically until it is closed. If several URLs are
+// configured, they are tried in turn, in an order that is drawn once.
 type Session struct {
 	options                  Options
 	brokerURLs               []*url.URL
@@ -144,8 +144,8 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// keepConnected opens one link after the other until ctx ends. After a loss or a failed attempt it tries the next URL,
-// because the node behind this one may be failing.
+// keepConnected opens links one after another until ctx ends. After a lost link or a failed attempt it tries the next
+// URL, because the node at the current URL may be failing.
 func (s *Session) keepConnected(ctx context.Context) {
 	defer close(s.done)
 	wait := reconnectBackoff{rand: s.options.Rand, maxDelay: s.options.MaxReconnectDelay,
@@ -194,8 +194,8 @@ func (s *Session) keepConnected(ctx context.Context) {
 	}
 }
 
-// runLink uses a connection until it is lost, ctx ends or the owner requests a pause. It returns the reason and the
-// length of the pause.
+// runLink uses a connection until the connection is lost, ctx ends or the owner requests a pause. It returns the reason
+// and the length of the requested pause.
 func (s *Session) runLink(ctx context.Context, l *brokerLink, u *url.URL) (pause time.Duration, err error) {
 	s.mu.Lock()
 	l.subscribe(s.subscriptions.all())

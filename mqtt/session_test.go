@@ -72,8 +72,8 @@ func TestSubscribeWhileDown(t *testing.T) {
 	})
 }
 
-// TestWillOnAbruptDeath checks that Options.Will is called for each attempt, so that the will can contain the boot
-// epoch (R18).
+// TestWillOnAbruptDeath checks that the session calls Options.Will for each connection attempt, so that the will
+// (last-will message) can contain the current boot epoch (R18).
 func TestWillOnAbruptDeath(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
@@ -102,8 +102,8 @@ func TestWillOnAbruptDeath(t *testing.T) {
 	})
 }
 
-// TestNoWillBehindWhatComes checks that a disconnect publishes no will while messages arrive. If a connection is closed
-// with unread data, a broker may regard it as lost and ignore the DISCONNECT.
+// TestNoWillBehindWhatComes checks that a broker publishes no will if the session disconnects while messages arrive. If
+// a connection is closed with unread data, a broker may regard it as lost and ignore the DISCONNECT.
 func TestNoWillBehindWhatComes(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
@@ -148,7 +148,7 @@ func TestCloseFlushes(t *testing.T) {
 	})
 }
 
-// TestTakeover checks that the broker closes the older of two sessions with the same client id.
+// TestTakeover checks that the broker closes the older of two sessions that use the same client id.
 func TestTakeover(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		old := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", MaxReconnectDelay: time.Hour})
@@ -188,8 +188,8 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 	})
 }
 
-// TestPause checks that a pause begins with sending the outbox and a DISCONNECT, so that no will is published, and ends
-// with all subscriptions restored.
+// TestPause checks that DisconnectFor first sends the outbox and a DISCONNECT, so that no will is published, and that
+// all subscriptions are restored after the pause.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, func(t *testing.T, b testBroker) {
@@ -220,12 +220,12 @@ func TestPause(t *testing.T) {
 		if m := mqtttest.Received(t, watcher); m.Topic != "last" {
 			t.Errorf("got %s", m.Topic)
 		}
-		mqtttest.SyncWithBroker(t, watcher) // no will
+		mqtttest.SyncWithBroker(t, watcher) // fails if a will arrives
 	})
 }
 
-// TestPauseIsNoLoss checks that the duration of a pause is not counted as downtime of the broker: the first failed
-// attempt after it is followed by the shortest delay.
+// TestPauseIsNoLoss checks that the duration of a requested pause is not treated as downtime of the broker: the first
+// failed attempt after the pause is followed by the shortest delay.
 func TestPauseIsNoLoss(t *testing.T) {
 	t.Parallel()
 	var connects atomic.Int32
@@ -240,10 +240,11 @@ func TestPauseIsNoLoss(t *testing.T) {
 	logger, lines := logged()
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Minute, Rand: newRand(1),
 		Logger: logger})
-	s.DisconnectFor(2500 * time.Millisecond) // the same downtime of a broker would cause a delay of at least half of it
+	// After a broker's downtime of the same length, the delay would be at least half of that length.
+	s.DisconnectFor(2500 * time.Millisecond)
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
-	line(t, lines) // the "connected" line
+	line(t, lines) // read the log line "connected"
 	_, text, found := strings.Cut(line(t, lines), "retry in ")
 	text, _, _ = strings.Cut(strings.TrimSpace(text), `"`)
 	if d, err := time.ParseDuration(text); !found || err != nil || d > time.Second {

@@ -14,17 +14,18 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Parameters for R13: a link of 20 kB/s, a keepalive of 60 s and a timeout of 30 s for PINGRESP. All times are divided
-// by 10: 200 kB/s, 6 s and 3 s. A message of 60 KiB takes 3.1 s, here 0.3 s, less than a quarter of 30 s as R13
-// requires. A ping waits for the data in the kernel: twice sendBufferBytes, 256 KiB or 13 s, here 1.3 s.
+// These are the parameters of requirement R13: a link of 20 kB/s, a keepalive of 60 s and a timeout of 30 s for
+// PINGRESP. The tests divide all times by 10: 200 kB/s, 6 s and 3 s. A message of 60 KiB takes 3.1 s, here 0.3 s, which
+// is less than a quarter of 30 s as R13 requires. A ping waits for the data in the kernel: twice sendBufferBytes, 256
+// KiB or 13 s, here 1.3 s.
 const (
 	slowRate      = 10 * 20_000
 	slowKeepAlive = 6 * time.Second
 	slowMessage   = 60 << 10
 )
 
-// stays publishes n messages over a slow link in either direction, with at most window unreceived messages, and counts
-// the arrivals. Any LinkDown fails the test.
+// stays publishes n messages over a slow link in either direction, with at most window messages that were not received
+// yet, and counts the messages that arrive. Any LinkDown event fails the test.
 func stays(t *testing.T, from, to mqtt.Conn, n, window int) {
 	t.Helper()
 	to.Subscribe(mqtt.AtMostOnce, "x")
@@ -89,8 +90,8 @@ func TestR13SlowOversized(t *testing.T) {
 	mqtttest.SyncWithBroker(t, thin) // SyncWithBroker fails if a LinkDown arrives before its own message
 }
 
-// TestR13ShortQueue checks that a broker that stops reading leaves only seconds of data in the kernel, even for a slow
-// link (R13).
+// TestR13ShortQueue checks that when a broker stops reading, the kernel holds only a few seconds of unsent data, even
+// for a slow link (R13).
 func TestR13ShortQueue(t *testing.T) {
 	notQuick(t)
 	t.Parallel()
@@ -112,7 +113,7 @@ func TestR13ShortQueue(t *testing.T) {
 	}
 	mqtttest.WantDown(t, s)
 	eventually(t, "every message has a fate", func() bool { return counts.get(outgoing) == n })
-	// 256 KiB of our send buffer, and the receive buffer of the broker.
+	// The kernel may hold 256 KiB in the send buffer of the session, and the data in the receive buffer of the broker.
 	if written := (n - counts.get(outgoingDropped)) * slowMessage; written > 600_000 {
 		t.Errorf("%d bytes in the kernel: half a minute at 20 kB/s", written)
 	}

@@ -12,10 +12,11 @@ import (
 // DefaultPrefix is the default prefix of all topics.
 const DefaultPrefix = "fl/v1"
 
-// ManifestPartName is the name of the manifest of a blob or update in topics. Chunks have their number as their name.
+// ManifestPartName is the topic level of the manifest (list of chunk hashes) of a blob or update. The topic level of a
+// chunk is its number.
 const ManifestPartName = "m"
 
-// selfTestLevel is the last level of a self-test topic. It is neither a blob's hash nor a client id.
+// selfTestLevel is the last level of a self-test topic. It cannot be mistaken for a blob's hash or a client id.
 const selfTestLevel = "loop"
 
 // rootDocumentLevel is the topic level of root documents, at the position of a blob's hash.
@@ -37,7 +38,7 @@ type Topics struct {
 }
 
 // NewTopics returns the topics of a federation under a prefix. If the prefix is empty, it is DefaultPrefix. Some
-// brokers allow only seven slashes in a topic; with the default prefix the longest topic has seven.
+// brokers allow at most seven slashes in a topic; with the default prefix the longest topic has seven slashes.
 func NewTopics(prefix, federation string) (Topics, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
@@ -110,7 +111,7 @@ func (t Topics) SelfTest(id wire.AgentID) string {
 	return ""
 }
 
-// BlobPart returns the topic of a part of a blob, which is named by its hash.
+// BlobPart returns the topic of a part (chunk or manifest) of the blob with the given hash.
 func (t Topics) BlobPart(hashHex, part string) string {
 	if !isHexHash(hashHex) || !isPartName(part) {
 		return ""

@@ -71,8 +71,8 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 	}
 }
 
-// TestSelfTestsReachNobodyElse checks that the coordinator does not receive the self-tests of its devices, and that
-// devices do not receive the coordinator's self-test.
+// TestSelfTestsReachNobodyElse checks that the coordinator does not receive the self-test messages of its devices, and
+// that devices do not receive the coordinator's self-test message.
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
 	for _, loop := range []string{ts.SelfTest("a"), ts.SelfTest("coordinator")} {

@@ -60,8 +60,9 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestMeter compares the meter with the bytes that pass the sockets, plus the TCP/IP headers: at least 40 bytes for
-// each segment of 1448. The meter may overestimate by a tenth, plus the cost of opening and of small packets.
+// TestMeter compares the meter with the bytes that pass the sockets, plus at least 40 bytes of TCP/IP headers for each
+// segment of 1448 bytes. The meter may overestimate by a tenth, plus the cost of opening connections and of small
+// packets.
 func TestMeter(t *testing.T) {
 	for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
 		t.Run(scheme, func(t *testing.T) {

@@ -75,7 +75,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestRenew checks that each attempt uses the current certificates, or the last valid ones while they cannot be read.
+// TestRenew checks that each connection attempt uses the current certificates. While the certificates cannot be read,
+// it uses the last valid ones.
 func TestRenew(t *testing.T) {
 	server, err := broker.Start(broker.Options{})
 	if err != nil {
@@ -121,8 +122,8 @@ func (*allowAll) Provides(b byte) bool {
 func (*allowAll) OnConnectAuthenticate(*mochi.Client, packets.Packet) bool { return true }
 func (*allowAll) OnACLCheck(*mochi.Client, string, bool) bool              { return true }
 
-// startWebsocket starts mochi with a WebSocket listener, because neither our broker nor every build of Mosquitto
-// supports WebSocket.
+// startWebsocket starts mochi with a WebSocket listener, because neither the embedded broker nor every build of
+// Mosquitto supports WebSocket.
 func startWebsocket(t *testing.T) (url string) {
 	t.Helper()
 	address := brokers.FreeAddress(t)

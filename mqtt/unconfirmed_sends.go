@@ -14,8 +14,8 @@ const (
 	maxSuspectedSendAge = 2 * time.Second
 )
 
-// unconfirmedSends remembers the topics and sizes of the last sent messages. A broker may refuse a message simply by
-// closing the connection, so the log line about a lost link names them.
+// unconfirmedSends remembers the topics and sizes of the last sent messages. A broker may refuse a message by closing
+// the connection, so the log line about a lost link names these messages.
 type unconfirmedSends struct {
 	mu             sync.Mutex
 	recentSends    [rememberedSends]sentMessage
@@ -23,7 +23,7 @@ type unconfirmedSends struct {
 }
 
 type sentMessage struct {
-	sendNumber   int // number of the message; 0 = empty or acknowledged
+	sendNumber   int // number of the message; 0 if this entry is empty or the message was acknowledged
 	topic        string
 	payloadBytes int
 	qos          QoS

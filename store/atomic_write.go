@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// tempPrefix is the name prefix of files that are still being written. LockStateFolder removes the ones that a crash
-// left.
+// tempPrefix is the name prefix of files that are still being written. LockStateFolder removes such files if a crash
+// left them behind.
 const tempPrefix = ".fedmesh-tmp-"
 
 // WriteFileDurably replaces the file at path with data, atomically and durably. After a crash the file has either its
@@ -22,8 +22,8 @@ func (d Disk) WriteFileDurably(path string, data []byte, perm fs.FileMode) error
 	return d.replaceFile(path, [][]byte{data}, perm, true)
 }
 
-// replaceFile is like WriteFileDurably, for data in several pieces. If durable is false, it does not fsync: after a
-// power cut the file may be torn or missing.
+// replaceFile is like WriteFileDurably, for data in several pieces. If durable is false, it does not fsync, so that
+// after a power cut the file may be torn or missing.
 func (d Disk) replaceFile(path string, pieces [][]byte, perm fs.FileMode, durable bool) error {
 	dir := filepath.Dir(path)
 	temp, err := d.writeTempFile(dir, pieces, perm, durable)
@@ -47,7 +47,7 @@ func (d Disk) replaceFile(path string, pieces [][]byte, perm fs.FileMode, durabl
 // removes the file.
 func (d Disk) writeTempFile(dir string, pieces [][]byte, perm fs.FileMode, durable bool) (path string, err error) {
 	path = filepath.Join(dir, tempPrefix+rand.Text())
-	// not os.CreateTemp, which uses mode 0600; a later Chmod would ignore the umask
+	// os.CreateTemp is not used, because it creates files with mode 0600, and a later Chmod would ignore the umask.
 	f, err := d.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return "", err
@@ -72,7 +72,7 @@ func (d Disk) writeTempFile(dir string, pieces [][]byte, perm fs.FileMode, durab
 func removeTempFiles(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && path != dir {
-			// skip folders such as lost+found; the daemon cannot have written to a folder that it cannot list
+			// Skip folders such as lost+found. The daemon cannot have written to a folder that it cannot list.
 			return fs.SkipDir
 		}
 		if err != nil {

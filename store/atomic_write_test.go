@@ -62,7 +62,8 @@ func TestWriteFileFailsCleanly(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(folder, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	err := LocalDisk.WriteFileDurably(folder, []byte("x"), 0o600) // fails: a file cannot be renamed over a folder
+	// fails, because a file cannot be renamed over a folder
+	err := LocalDisk.WriteFileDurably(folder, []byte("x"), 0o600)
 	if err == nil || !strings.Contains(err.Error(), folder) {
 		t.Errorf("error %v, want one that names %s", err, folder)
 	}

@@ -9,13 +9,13 @@ import (
 
 const bootRecordVersion = 1
 
-// BootEpochFile is the name of the file with the number of starts.
+// BootEpochFile is the name of the file that counts the starts of the daemon.
 const BootEpochFile = "boot"
 
-// NextBootEpoch returns the boot epoch of this start: the last saved epoch plus one. The new epoch is fsynced first. If
-// no counter can be read, the epoch is 1 and lost is the reason: ErrNoRecord for a missing file, or a *CorruptError for
-// a damaged one, which is renamed. Peers mistake a reused epoch for an earlier start. A program that learns of a higher
-// epoch must therefore call SaveBootEpochAfter.
+// NextBootEpoch returns the boot epoch (number of the daemon's start), which is the last saved epoch plus one. It saves
+// and fsyncs the new epoch first. If the last epoch cannot be read, the new epoch is 1 and lost is the reason:
+// ErrNoRecord for a missing file, or a *CorruptError for a damaged file, which is renamed. Peers mistake a reused epoch
+// for an earlier start. A program that learns of a higher epoch must therefore call SaveBootEpochAfter.
 func (d Disk) NextBootEpoch(dir string) (epoch uint64, lost, err error) {
 	path := filepath.Join(dir, BootEpochFile)
 	version, body, err := d.LoadRecord(path, 8)

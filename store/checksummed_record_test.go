@@ -53,7 +53,8 @@ func TestRecordDamage(t *testing.T) {
 	check("extra byte", len(good), append(bytes.Clone(good), 0))
 }
 
-// FuzzLoadRecord checks that LoadRecord does not panic, and that a record it accepts equals the output of SaveRecord.
+// FuzzLoadRecord checks that LoadRecord does not panic, and that each record that it accepts is a possible output of
+// SaveRecord.
 func FuzzLoadRecord(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "seed")
 	if err := LocalDisk.SaveRecord(path, 3, []byte("body")); err != nil {

@@ -1,6 +1,7 @@
-// Package store keeps the files of a daemon: atomic files, the lock and the boot counter of a state folder, checksummed
-// records, slots that are overwritten in place, models, the history for the charts, the ring of readings and the spool
-// of a round's updates. Only the spool may lose data.
+// Package store keeps the files of a daemon: atomically replaced files, the lock and the boot counter of a state
+// folder, checksummed records, record slots that are overwritten in place, models, the history of rounds for the
+// charts, the ring (bounded log) of sensor readings, and the spool (folder) with the updates of a round. Only the spool
+// may lose data.
 //
 // Durability: a durable call returns nil only after it has fsynced the file, and the folder if it created or replaced a
 // name. Windows, and some other file systems, cannot fsync a folder; there only the file is fsynced. A process that

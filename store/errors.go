@@ -47,7 +47,8 @@ func IsTransientWriteError(err error) bool {
 	return isNoSpaceError(err) || isReadOnlyError(err) || errors.Is(err, fs.ErrPermission)
 }
 
-// IsDamage reports whether err is caused by the content of a file and not by the disk. A retry cannot help then.
+// IsDamage reports whether err is caused by the content of a file rather than by the disk. In this case a retry cannot
+// help.
 func IsDamage(err error) bool {
 	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*FormatVersionError))
 }

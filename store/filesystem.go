@@ -10,7 +10,7 @@ import (
 )
 
 // FS is the file system that this package requires. Its methods correspond to functions of package os, except SyncDir.
-// Locks are not part of it; see LockStateFolder.
+// FS has no locks; see LockStateFolder.
 type FS interface {
 	// OpenFile is like os.OpenFile. The umask applies to perm.
 	OpenFile(path string, flag int, perm fs.FileMode) (File, error)
@@ -35,7 +35,7 @@ type File interface {
 	Name() string
 	Stat() (fs.FileInfo, error)
 	Truncate(size int64) error
-	Sync() error // makes the content durable
+	Sync() error // makes the content of the file durable
 }
 
 // Disk stores files on a file system.
@@ -82,8 +82,8 @@ func (d Disk) ReadFile(path string) ([]byte, error) {
 }
 
 // MakeDir creates the folder dir durably if it does not exist. The parent must exist, because a missing state folder is
-// more likely a wrong path or an unmounted volume. The parent is also fsynced if dir exists: a process may have created
-// dir and died before its fsync.
+// more likely a wrong path or an unmounted volume. MakeDir fsyncs the parent even if dir exists, because another
+// process may have created dir and died before its fsync.
 func (d Disk) MakeDir(dir string) error {
 	err := d.Mkdir(dir, 0o700)
 	if err == nil || errors.Is(err, fs.ErrExist) {

@@ -4,8 +4,8 @@ package store
 
 import "golang.org/x/sys/unix"
 
-// FreeDiskBytes returns the free space for this user on the disk of a folder, in bytes. It returns false if the space
-// is unknown.
+// FreeDiskBytes returns the disk space in bytes that this user may still use on the disk of the folder dir. It returns
+// false if the space is unknown.
 func FreeDiskBytes(dir string) (int64, bool) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

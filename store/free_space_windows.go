@@ -2,7 +2,7 @@ package store
 
 import "golang.org/x/sys/windows"
 
-// FreeDiskBytes returns the free disk space for the current user at a path. It returns false if it is unknown.
+// FreeDiskBytes returns the free disk space for the current user at a path, in bytes. known is false if it is unknown.
 func FreeDiskBytes(path string) (free int64, known bool) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 // syncDir does nothing: Windows cannot fsync a folder, and NTFS journals its names.
 func syncDir(string) error { return nil }
 
-// tryLockFile tries to lock f exclusively without blocking. held reports whether another process has the lock. Windows
-// locks are mandatory. It locks one byte far beyond the end of the file, so that others can still read the holder's
-// pid.
+// tryLockFile tries to lock f exclusively without blocking. held reports whether another process has the lock. Locks on
+// Windows are mandatory, so tryLockFile locks one byte far beyond the end of the file. Other processes can then still
+// read the process id in the file.
 func tryLockFile(f *os.File) (held bool, err error) {
 	const exclusiveNow = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	beyond := &windows.Overlapped{OffsetHigh: 0x7fffffff}

@@ -125,7 +125,7 @@ func TestSpoolOnFullDisk(t *testing.T) {
 	if got := mustRead(t, s.logPath); !bytes.Equal(got, before) {
 		t.Errorf("log has %d bytes, want the %d before the failure", len(got), len(before))
 	}
-	mustPut(t, s, "c", small) // fits into the limit
+	mustPut(t, s, "c", small) // this update fits into the limit
 	lift()
 	mustPut(t, s, "b", large)
 	mustClose(t, s)

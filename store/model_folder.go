@@ -21,9 +21,9 @@ const (
 	modelRecordBodySize = sha256.Size + sha256.Size + 8 // digest | SHA-256 of the model file | size of the model file
 )
 
-// ModelFolder is a folder of models, named model-00000007.safetensors and so on. Each model has a small record with its
-// digest in the federation and the SHA-256 of its file. The record is written first. A model is stored once both files
-// exist.
+// ModelFolder is a folder of models, named model-00000007.safetensors and so on. Each model has a small record file,
+// which contains the digest that identifies the model in the federation and the SHA-256 of the model file. The record
+// is written first. A model counts as stored once both files exist.
 type ModelFolder struct {
 	disk Disk
 	dir  string
@@ -106,7 +106,7 @@ func (m *ModelFolder) readModelRecord(version uint64) (ModelInfo, error) {
 func (m *ModelFolder) Versions() ([]uint64, error) { return m.versionsWithSuffix(modelSuffix) }
 
 // List returns the stored models, sorted by version. It reads only their headers. If some models are damaged, it
-// returns the others and an error that names all damaged ones.
+// returns all other models and an error that names the damaged models.
 func (m *ModelFolder) List() ([]ModelInfo, error) {
 	versions, err := m.versionsWithSuffix(modelSuffix)
 	if err != nil {
@@ -126,7 +126,7 @@ func (m *ModelFolder) List() ([]ModelInfo, error) {
 }
 
 // Latest describes the model with the highest version. It returns ErrNoModel if the folder is empty. It does not fall
-// back to an older model if the newest one is damaged.
+// back to an older model if the newest model is damaged.
 func (m *ModelFolder) Latest() (ModelInfo, error) {
 	versions, err := m.versionsWithSuffix(modelSuffix)
 	if err != nil {

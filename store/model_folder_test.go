@@ -58,7 +58,7 @@ func TestModels(t *testing.T) {
 			}
 		}
 	}
-	mustWrite(t, filepath.Join(m.dir, "model-7.safetensors"), nil) // not a name of a model file
+	mustWrite(t, filepath.Join(m.dir, "model-7.safetensors"), nil) // this is not a valid name of a model file
 	infos, err := m.List()
 	if err != nil || len(infos) != 4 {
 		t.Fatalf("listed %v, %v", infos, err)
@@ -99,7 +99,7 @@ func TestModelsPrune(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, gone := range []uint64{1, 4} { // as after a crash between writing the record and the model
+	for _, gone := range []uint64{1, 4} { // as after a crash between writing the record and writing the model
 		if err := os.Remove(m.Path(gone)); err != nil {
 			t.Fatal(err)
 		}
@@ -166,8 +166,8 @@ func TestModelsSetAside(t *testing.T) {
 	}
 }
 
-// TestModelsDamage flips each byte of both files of a model and cuts the files at each length. Get must never return a
-// wrong model, and List must still return the other one.
+// TestModelsDamage flips each byte of both files of a model and truncates both files to each length. Get must never
+// return a wrong model, and List must still return the undamaged model.
 func TestModelsDamage(t *testing.T) {
 	m := mustOpenModels(t)
 	for v := range uint64(2) {
@@ -214,7 +214,7 @@ func TestHourly(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	for v := range uint64(12) { // five per hour; hours 1 to 3 are empty
+	for v := range uint64(12) { // five models per hour; hours 1 to 3 have none
 		if err := models.Put(v, [32]byte{byte(v)}, false, modelFile(t, fmt.Sprint(v))); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 
 // Prune removes old models and their optimiser states. It keeps the newest keep versions up to and including version,
 // and the versions in spare. keep must be at least 1. Models above version are kept, because they belong to a newer
-// journal than the current one.
+// journal than the current journal.
 func (m *ModelFolder) Prune(keep int, version uint64, spare ...uint64) error {
 	if keep < 1 {
 		return fmt.Errorf("store: cannot prune %s to %d models: at least 1 must be kept", m.dir, keep)
@@ -59,8 +59,8 @@ func (m *ModelFolder) SetAsideModel(version uint64) (names []string, err error) 
 	return names, nil
 }
 
-// NewestVersionPerHour returns the newest version of each of the last n hours in which models were stored. It uses the
-// modification times of the files.
+// NewestVersionPerHour returns the newest model version of each of the last n hours in which models were stored. The
+// hour of a model is the modification time of its file.
 func (m *ModelFolder) NewestVersionPerHour(n int) ([]uint64, error) {
 	entries, err := m.disk.ReadDir(m.dir)
 	if err != nil {
@@ -73,7 +73,7 @@ func (m *ModelFolder) NewestVersionPerHour(n int) ([]uint64, error) {
 			continue
 		}
 		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) { // removed concurrently
+		if errors.Is(err, fs.ErrNotExist) { // the file was removed concurrently
 			continue
 		}
 		if err != nil {

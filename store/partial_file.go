@@ -8,9 +8,9 @@ import (
 	"os"
 )
 
-// PartialFile is a file of known length that is filled chunk by chunk, in any order. It can be resumed after a restart.
-// The caller supplies the SHA-256 of each chunk, so a torn or missing chunk is detected on opening. Nothing is fsynced.
-// Except for ReadAt, the methods must not be called concurrently.
+// PartialFile is a file of known length that is filled chunk by chunk, in any order. The caller supplies the SHA-256 of
+// each chunk, so that after a restart OpenPartialFile finds the complete chunks and detects torn or missing ones.
+// Nothing is fsynced. Except for ReadAt, the methods must not be called concurrently.
 type PartialFile struct {
 	path                 string
 	file                 File

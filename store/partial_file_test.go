@@ -68,8 +68,8 @@ func mustHave(t testing.TB, got []int, want ...int) {
 	}
 }
 
-// TestPartialResumes checks that stored chunks are found after reopening. Torn chunks, flipped chunks and chunks of
-// another blob must not be found.
+// TestPartialResumes checks that stored chunks are found after the file is reopened. Torn chunks, changed chunks and
+// chunks of another payload must not be found.
 func TestPartialResumes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "part")
 	p := newPartialOf(1, 4*partChunk+1)
@@ -117,8 +117,8 @@ func TestPartialResumes(t *testing.T) {
 	}
 }
 
-// TestPartialCutAnywhere cuts the file at many lengths, as a crash may do. The chunks before the cut must be found, and
-// writing must continue.
+// TestPartialCutAnywhere truncates the file to many lengths, as a crash may do. The chunks before the end must be
+// found, and further chunks can be written.
 func TestPartialCutAnywhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "part")
 	p := newPartialOf(3, 2*partChunk+10)

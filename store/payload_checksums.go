@@ -2,8 +2,8 @@ package store
 
 import "hash/crc32"
 
-// chunkChecksums contains the CRC-32C of each chunk of a payload. They are computed from bytes that were verified by
-// SHA-256. Later reads are verified with them, because CRC-32C takes a tenth of the time.
+// chunkChecksums contains the CRC-32C of each chunk of a payload. The checksums are computed from bytes that were
+// verified by SHA-256. Later reads are verified with CRC-32C only, because it takes a tenth of the time.
 type chunkChecksums struct {
 	size, chunk int64 // size of the payload and of a chunk in bytes; the last chunk may be shorter
 	chunkCRCs   []uint32
@@ -27,7 +27,7 @@ type PayloadVerifier struct {
 func (p *PayloadVerifier) Write(part []byte) (int, error) {
 	for rest := part; len(rest) > 0; {
 		if p.offset == p.expectedChecksums.size {
-			p.hasMismatch = true // longer than the stored payload
+			p.hasMismatch = true // the written bytes are longer than the stored payload
 			break
 		}
 		k := p.offset / p.expectedChecksums.chunk

@@ -20,7 +20,7 @@ func TestPartialSum(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	f = p.open(t, path) // finds two chunks
+	f = p.open(t, path) // finds two stored chunks
 	for _, k := range []int{2, 1} {
 		if err := f.PutChunk(k, p.chunk(k)); err != nil {
 			t.Fatal(err)

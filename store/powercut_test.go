@@ -19,7 +19,7 @@ type cuttableDisk struct {
 	names, durable map[string]*inode // current files, and files at the last fsync of the folder
 }
 
-// inode is the content of a file: data is the current content, safe the content at the last fsync.
+// inode is the content of a file: data is the current content, and safe is the content at the last fsync of the file.
 type inode struct {
 	File
 	disk       *cuttableDisk
@@ -93,8 +93,8 @@ func (i *inode) Sync() error {
 
 func (i *inode) Close() error { return i.disk.on() }
 
-// after returns a content that the file may have after the power cut. The names are either the current ones or the ones
-// at the last fsync. Each sector that was written after the file's fsync may be lost.
+// after returns a content that the file may have after the power cut. The set of files is either the current one or the
+// set at the last fsync of the folder. Each sector that was written after the file's last fsync may be lost.
 func (d *cuttableDisk) after(path string, rnd *rand.Rand) []byte {
 	const sector = 8
 	names := d.durable

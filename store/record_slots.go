@@ -16,14 +16,14 @@ import (
 	"sync"
 )
 
-// RecordSlots keeps a record in preallocated files, so that a write requires only one fdatasync: no name changes and no
-// block is allocated. With two copies, writes alternate between them, so that a torn write leaves the other copy
-// intact. With one copy, a torn write loses the record.
+// RecordSlots stores a record in preallocated files that are overwritten in place. A write therefore requires only one
+// fdatasync, because no file name changes and no disk block is allocated. With two copies, writes alternate between
+// them, so that a torn write leaves the other copy intact. With one copy, a torn write loses the record.
 //
 // The files are PATH.a and PATH.b. Each is created with a durable atomic write.
 //
 // Layout of a copy, little endian: magic (4) | version (2) | zero (2) | sequence (8) | body length (8) | body | CRC-32C
-// of all preceding bytes (4). Trailing bytes are ignored. A copy that starts with zeros is empty. The checksum detects
+// of all preceding bytes (4). Trailing bytes are ignored. A copy that starts with zeros is empty. The CRC-32C detects
 // torn writes. A body that requires stronger protection must contain its own hash.
 type RecordSlots struct {
 	mu                  sync.Mutex
@@ -59,12 +59,12 @@ func (d Disk) NewRecordSlots(dir string, f *StateFile) *RecordSlots {
 
 func (s *RecordSlots) copyPath(i int) string { return s.path + "." + string(rune('a'+i)) }
 
-// Load returns the newest valid record. Later writes do not overwrite this copy until ProtectNewest is called. Load
-// returns ErrNoRecord if no record exists, a *CorruptError if no copy is valid, and a *FormatVersionError if the newest
-// valid copy has another version.
+// Load returns the newest valid record. Later writes do not overwrite the copy that contains this record, until
+// ProtectNewest is called. Load returns ErrNoRecord if no record exists, a *CorruptError if no copy is valid, and a
+// *FormatVersionError if the newest valid copy has another format version.
 //
 // If want is not nil, Load returns the newest valid record of the file's version for which want returns true, or
-// ErrNoRecord if none matches.
+// ErrNoRecord if want returns false for all records.
 func (s *RecordSlots) Load(want func(body []byte) bool) (SavedRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +215,8 @@ func (s *RecordSlots) Write(pieces ...[]byte) error {
 	return nil
 }
 
-// MakeDurable fsyncs the record that Load returned. A process may have written it and died before its fdatasync.
+// MakeDurable fsyncs the record that Load returned, because the process that wrote it may have died before its
+// fdatasync.
 func (s *RecordSlots) MakeDurable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,8 +229,8 @@ func (s *RecordSlots) MakeDurable() error {
 	return nil
 }
 
-// updateCopy opens copy i, calls change and syncs the file. The first time, it also fsyncs the folder: an earlier
-// process may have created the name without making it durable.
+// updateCopy opens copy i, calls change and syncs the file. The first time, it also fsyncs the folder, because an
+// earlier process may have created the file without making its name durable.
 func (s *RecordSlots) updateCopy(i int, change func(f File) error) error {
 	f, err := s.disk.OpenFile(s.copyPath(i), os.O_RDWR, 0)
 	if err != nil {
@@ -284,7 +285,7 @@ func writeSlotCopy(f File, pieces [][]byte) error {
 	return err
 }
 
-// slotFileSize returns the file length for a copy of the given length, with spare space for growth.
+// slotFileSize returns the file length in bytes for a copy of the given length, with spare space for growth.
 func slotFileSize(length int64) int64 {
 	return (length + min(length/4, 64<<10) + slotBlockSize - 1) / slotBlockSize * slotBlockSize
 }
@@ -300,7 +301,7 @@ func (s *RecordSlots) createCopy(i int, pieces [][]byte) error {
 	return err
 }
 
-// Clear empties the copies without fsync. After a power cut the record may reappear.
+// Clear empties all copies without fsync. After a power cut the record may therefore reappear.
 func (s *RecordSlots) Clear() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -321,7 +322,7 @@ func (s *RecordSlots) Clear() error {
 	return nil
 }
 
-// SetAside renames all copies durably, whether valid or damaged. It returns the new path of the first one, or "" if no
+// SetAside renames all copies durably, whether valid or damaged. It returns the new path of the first copy, or "" if no
 // copy exists.
 func (s *RecordSlots) SetAside() (aside string, err error) {
 	s.mu.Lock()

@@ -34,7 +34,8 @@ func mustSave(t testing.TB, s *RecordSlots, pieces ...[]byte) {
 	}
 }
 
-// TestSlots checks that the newest record is loaded for all lengths. If it is damaged, the previous one must be loaded.
+// TestSlots checks that the newest record is loaded, for records of all lengths. If the newest record is damaged, the
+// previous record must be loaded.
 func TestSlots(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "run")
@@ -61,7 +62,7 @@ func TestSlots(t *testing.T) {
 	file := mustRead(t, path+".b")
 	for at := range slotHeadSize + len("newest") + slotChecksumSize {
 		if at >= 6 && at < 8 {
-			continue // unused header bytes
+			continue // these header bytes are unused
 		}
 		flipped := bytes.Clone(file)
 		flipped[at] ^= 0x10
@@ -85,7 +86,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsKeep checks that later writes without ProtectNewest never overwrite the protected copy, even after a
+// TestSlotsKeep checks that writes without a call of ProtectNewest never overwrite the protected copy, even after a
 // restart.
 func TestSlotsKeep(t *testing.T) {
 	dir := t.TempDir()
@@ -109,13 +110,14 @@ func TestSlotsKeep(t *testing.T) {
 	if _, err := s.Load(is("four")); err != nil {
 		t.Error(err)
 	}
-	mustSave(t, s, []byte("five")) // overwrites record one
+	mustSave(t, s, []byte("five")) // overwrites the first record
 	if _, err := s.Load(is("one")); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("one is still there: %v", err)
 	}
 }
 
-// TestSlotsVersion checks that a record of another version is reported and not overwritten, and that a search skips it.
+// TestSlotsVersion checks that a record of another format version is reported and not overwritten, and that a search
+// skips it.
 func TestSlotsVersion(t *testing.T) {
 	dir, later := t.TempDir(), runFile
 	later.Version++
@@ -215,8 +217,8 @@ func TestSlotsFailedWrite(t *testing.T) {
 	}
 }
 
-// TestSlotsPowerCuts repeatedly cuts the power at each operation of three writes. The last acknowledged record or a
-// later one must be loaded. A protected copy must remain.
+// TestSlotsPowerCuts repeatedly cuts the power at each operation of three writes. Afterwards Load must return the last
+// acknowledged record or a later one. The protected copy must remain.
 func TestSlotsPowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	torn := 0

@@ -48,7 +48,7 @@ func appendBatch(p []byte, first uint64, b RingBatch) []byte {
 	return binary.LittleEndian.AppendUint32(p, crc32.Checksum(p[from:], castagnoli))
 }
 
-// errNotSound reports that the expected batch or segment head is missing or damaged at an offset.
+// errNotSound reports that a file contains no valid batch or segment head at the expected offset.
 var errNotSound = errors.New("the ring file contains invalid data or ends too early")
 
 // readSegmentHead reads the head of a segment. It returns a *FormatVersionError, errNotSound or a read error.
@@ -106,7 +106,7 @@ func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b Ring
 	return binary.LittleEndian.Uint64(p[12:]), b, nil
 }
 
-// eofAsNotSound replaces io.EOF by errNotSound, because the file may have been truncated.
+// eofAsNotSound replaces io.EOF with errNotSound, because the file may have been truncated.
 func eofAsNotSound(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errNotSound

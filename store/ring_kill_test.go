@@ -36,8 +36,8 @@ func fillIfAsked() {
 // killedRing has small limits, so that segments are removed often.
 var killedRing = RingLimits{MaxBytes: MinRingBytes, MaxEntries: 2000}
 
-// TestRingKilled kills a process that fills a ring at 50 points. No acknowledged entry may be lost, no entry may be
-// stored twice, and no segment may be renamed.
+// TestRingKilled repeatedly kills a process that fills a ring, at 50 different moments. No acknowledged entry may be
+// lost, no entry may be stored twice, and no segment may be renamed.
 func TestRingKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -61,7 +61,7 @@ func TestRingKilled(t *testing.T) {
 			if _, err := fmt.Sscan(lines.Text(), &acknowledged); err != nil {
 				t.Fatal(err)
 			}
-			if left--; left == 0 { // entries acknowledged before the process exits are read too
+			if left--; left == 0 { // entries that are acknowledged before the process exits are read as well
 				if err := cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}

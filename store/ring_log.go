@@ -13,11 +13,12 @@ import (
 
 // RingLog is a bounded log of entries in a folder. Each batch of entries is appended with one write and one fsync to
 // the newest of several segment files. If a limit is reached, the oldest segment is removed. Entries are numbered from
-// 1 in the order of arrival. The numbers are stored, so no entry is read twice. All methods may be called concurrently.
+// 1 in the order of arrival. The numbers are stored in the files, so that a reader never reads an entry twice. All
+// methods may be called concurrently.
 //
-// Segments are named ring-NUMBER.segment; see ring_format.go. An invalid end of a segment is an unacknowledged write
-// and is cut off. Damage before valid data affects synced entries: the segment is renamed, and the ring continues
-// without it.
+// Segments are named ring-NUMBER.segment; see ring_format.go. Invalid bytes at the end of a segment come from an
+// unacknowledged write and are cut off. Damage before valid data affects synced entries: the segment is renamed, and
+// the ring continues without it.
 type RingLog struct {
 	disk   Disk
 	dir    string
@@ -32,9 +33,9 @@ type RingLog struct {
 	newestEntryTime     int64         // newest time of all entries
 }
 
-// RingLimits limits the size of a ring. When a limit is reached, up to a sixteenth of it is removed at once. Entries
-// may exceed MaxAge by a quarter, because a few wrong times must not remove the other entries: see
-// countExpiredSegments.
+// RingLimits limits the size of a ring. When a limit is reached, up to a sixteenth of the ring is removed at once.
+// Entries may exceed MaxAge by a quarter, because a few entries with wrong times must not cause the removal of all
+// other entries: see countExpiredSegments.
 type RingLimits struct {
 	MaxBytes   int64         // maximum size on disk in bytes, at least MinRingBytes
 	MaxEntries int           // maximum number of entries; 0 means no limit
@@ -60,7 +61,7 @@ type RingBatch struct {
 // ringSegment describes the durable part of a segment file.
 type ringSegment struct {
 	number, firstEntry               uint64 // number of the segment and of its first entry
-	endOffset                        int64  // end of the last batch
+	endOffset                        int64  // offset in bytes of the end of the last batch
 	entryCount                       int
 	oldestBatchTime, newestBatchTime int64 // minimum and maximum of the batches' NewestEntryTime
 }
@@ -173,8 +174,9 @@ func (r *RingLog) makeRoom(b RingBatch) error {
 }
 
 // countExpiredSegments returns the number of oldest segments whose entries all exceed limits.MaxAge, relative to the
-// oldest batch of the last three segments. A segment expires at the latest with the next two, so that a clock that is
-// briefly years ahead neither removes earlier entries nor keeps its own segment for years.
+// oldest batch of the last three segments. A segment expires at the latest together with the next two segments. So if a
+// clock is years ahead for a short time, earlier entries are not removed, and the entries with wrong times are not kept
+// for years.
 func (r *RingLog) countExpiredSegments() (n int) {
 	const several = 3
 	last := len(r.segments) - several
@@ -198,7 +200,7 @@ func (r *RingLog) countExpiredSegments() (n int) {
 // beginSegment creates a segment with one batch durably. On error it removes the file again.
 func (r *RingLog) beginSegment(b RingBatch) error {
 	r.endSegment()
-	r.newestSegmentNumber++ // never reuse a number, because the file may remain if it cannot be removed
+	r.newestSegmentNumber++ // never reuse a segment number, because a file that could not be removed may remain
 	s := ringSegment{number: r.newestSegmentNumber, firstEntry: r.nextEntryNumber}
 	p := appendBatch(appendSegmentHead(nil, s), r.nextEntryNumber, b)
 	f, err := r.disk.OpenFile(r.segmentPath(s.number), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -221,8 +223,8 @@ func (r *RingLog) beginSegment(b RingBatch) error {
 	return nil
 }
 
-// appendToLastSegment appends a batch to the last segment. If a failed write cannot be cut off, the next batch starts a
-// new segment, because the bytes after the end would repeat entry numbers.
+// appendToLastSegment appends a batch to the last segment. If the bytes of a failed write cannot be cut off, the next
+// batch starts a new segment, because otherwise entry numbers would occur twice.
 func (r *RingLog) appendToLastSegment(b RingBatch) error {
 	s := &r.segments[len(r.segments)-1]
 	_, err := r.segmentFile.WriteAt(appendBatch(nil, r.nextEntryNumber, b), s.endOffset)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// numbered returns a batch in which each entry is its own number.
+// numbered returns a batch whose entries contain their own entry numbers.
 func numbered(first uint64, entries int) RingBatch {
 	b := RingBatch{EntryCount: entries, NewestEntryTime: int64(first) + int64(entries) - 1}
 	for i := range entries {
@@ -42,7 +42,7 @@ func mustFill(t testing.TB, r *RingLog, batches, entries int) {
 	}
 }
 
-// readNumbers reads a ring from a position. It checks that each entry is its own number and is read once.
+// readNumbers reads a ring from a position. It checks that each entry contains its own entry number and is read once.
 func readNumbers(t testing.TB, r *RingLog, from RingPosition) (numbers []uint64, to RingPosition, err error) {
 	t.Helper()
 	to, err = r.ReadBatches(from, func(first uint64, b RingBatch) {
@@ -107,8 +107,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestRingBounds checks that the limits always hold and that at most a sixteenth more is removed. Entries may exceed
-// the maximum age by a quarter.
+// TestRingBounds checks that the ring never exceeds its limits, and that at most a sixteenth more than necessary is
+// removed. Entries may exceed the maximum age by a quarter.
 func TestRingBounds(t *testing.T) {
 	for name, keep := range map[string]RingLimits{
 		"bytes": {MaxBytes: MinRingBytes}, "entries": {MaxBytes: roomy.MaxBytes, MaxEntries: 1600},
@@ -147,7 +147,7 @@ func TestRingBounds(t *testing.T) {
 				t.Errorf("opened again: %+v, was %+v", got, size)
 			}
 			mustCloseRing(t, r)
-			if name == "entries" { // reopen with a lower limit
+			if name == "entries" { // open the ring again with a lower limit
 				r, _ = mustOpenRing(t, LocalDisk, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
 				mustFill(t, r, 1, 1)
 				if got := r.Size().Entries; got > 160 {
@@ -166,8 +166,8 @@ func mustCloseRing(t testing.TB, r *RingLog) {
 	}
 }
 
-// TestRingOvertakesAReader checks that a reader continues with the oldest remaining entry if its next entries were
-// removed.
+// TestRingOvertakesAReader checks that a reader whose next entries were removed continues with the oldest remaining
+// entry.
 func TestRingOvertakesAReader(t *testing.T) {
 	r, _ := mustOpenRing(t, LocalDisk, filepath.Join(t.TempDir(), "ring"), RingLimits{MaxBytes: roomy.MaxBytes,
 		MaxEntries: 160})
@@ -231,8 +231,8 @@ var ringDamages = []ringDamage{
 	{"an empty file", 3, func([]byte) []byte { return nil }, false, "", []uint64{31, 45}},
 }
 
-// TestRingDamage checks that a damaged segment is reported and renamed, and that an invalid end is cut off. All other
-// entries must be read.
+// TestRingDamage checks that a damaged segment is reported and renamed, and that invalid bytes at the end are cut off.
+// All other entries must be readable.
 func TestRingDamage(t *testing.T) {
 	for _, tt := range ringDamages {
 		t.Run(tt.name, tt.test)
@@ -392,7 +392,8 @@ func TestRingReadErrorIsNotDamage(t *testing.T) {
 	mustCloseRing(t, r)
 }
 
-// FuzzRing checks that a ring opens with arbitrary bytes in its segments, and that it accepts and returns new entries.
+// FuzzRing checks that a ring can be opened with arbitrary bytes in its segments, and that it then stores and returns
+// new entries.
 func FuzzRing(f *testing.F) {
 	of := func(number, first uint64, batches ...RingBatch) []byte {
 		b := appendSegmentHead(nil, ringSegment{number: number, firstEntry: first})
@@ -433,10 +434,10 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// first returns the number of the first entry of a batch from numbered.
+// first returns the entry number of the first entry in a batch that numbered created.
 func (b RingBatch) first() uint64 { return binary.LittleEndian.Uint64(b.Body) }
 
-// TestRingAgeOfASegment checks that a segment covers at most its share of the maximum age.
+// TestRingAgeOfASegment checks that each segment covers at most its share (a sixteenth) of the maximum age.
 func TestRingAgeOfASegment(t *testing.T) {
 	keep := RingLimits{MaxBytes: roomy.MaxBytes, MaxAge: 160 * time.Second}
 	r, _ := mustOpenRing(t, LocalDisk, filepath.Join(t.TempDir(), "ring"), keep)
@@ -453,8 +454,8 @@ func TestRingAgeOfASegment(t *testing.T) {
 	mustCloseRing(t, r)
 }
 
-// TestRingWrongTimes appends a few batches with times that are years ahead. The earlier batches must remain, and the
-// wrong ones must expire with the batches after them.
+// TestRingWrongTimes checks that a few batches with times years ahead do not remove the batches before them, and expire
+// together with the batches after them.
 func TestRingWrongTimes(t *testing.T) {
 	keep := RingLimits{MaxBytes: roomy.MaxBytes, MaxAge: 160 * time.Second}
 	dir := filepath.Join(t.TempDir(), "ring")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The methods below are the operations that a ring requires in addition to the ones of WriteFileDurably.
+// A ring requires the operations below in addition to the operations of WriteFileDurably.
 
 func newCuttableDisk(operations int) *cuttableDisk {
 	return &cuttableDisk{left: operations, names: map[string]*inode{}, durable: map[string]*inode{}}
@@ -42,7 +42,7 @@ func (i *inode) Truncate(size int64) error {
 	return nil
 }
 
-// named is a directory entry of a file.
+// named is a directory entry for a file of the simulated disk.
 type named struct {
 	sizeInfo
 	name string

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// RingPosition is the position of a reader in a ring. Its zero value is the start.
+// RingPosition is the position of a reader in a ring. The zero value is the start of the ring.
 type RingPosition struct {
 	nextEntryNumber uint64 // number of the next entry to be read
 	segmentNumber   uint64
@@ -18,9 +18,9 @@ type RingPosition struct {
 func (p RingPosition) NextEntryNumber() uint64 { return max(p.nextEntryNumber, 1) }
 
 // ReadBatches calls take with each batch after the position from, in order, and returns the position after the last
-// one. first is the number of the batch's first entry. The body is only valid during the call. Batches that are removed
-// in the meantime are skipped. A damaged segment is renamed and a *CorruptError is returned. The batches before the
-// damage have then been read, and the returned position is after the segment.
+// batch. first is the number of the batch's first entry. The body is only valid during the call. Batches that are
+// removed in the meantime are skipped. A damaged segment is renamed and a *CorruptError is returned. Before it returns
+// the error, it reads the batches before the damage; the returned position is after the damaged segment.
 func (r *RingLog) ReadBatches(from RingPosition, take func(first uint64, b RingBatch)) (RingPosition, error) {
 	r.mu.Lock()
 	segments := append([]ringSegment(nil), r.segments...)
@@ -50,7 +50,7 @@ func (r *RingLog) readSegment(s ringSegment, from RingPosition, buf *[]byte, tak
 	path := r.segmentPath(s.number)
 	f, err := r.disk.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return from, nil // removed concurrently to make room
+		return from, nil // the segment was removed concurrently to make room
 	}
 	if err != nil {
 		return from, explainFileError("read", path, err)
@@ -126,8 +126,8 @@ func (r *RingLog) recoverSegments() (found RingDamage, err error) {
 	return found, nil
 }
 
-// recoverSegment loads a segment. It cuts off an invalid end if no valid batch follows, and removes the file if no
-// batch is left. The last segment remains open.
+// recoverSegment loads a segment. If the end of the segment is invalid and no valid batch follows, it cuts the end off.
+// If no batch is left, it removes the file. The last segment remains open.
 func (r *RingLog) recoverSegment(number uint64, last bool) (cut int64, err error) {
 	path := r.segmentPath(number)
 	f, err := r.disk.OpenFile(path, os.O_RDWR, 0)
@@ -151,7 +151,7 @@ func (r *RingLog) recoverSegment(number uint64, last bool) (cut int64, err error
 	version := (*FormatVersionError)(nil)
 	switch {
 	case errors.Is(err, errNotSound) || errors.As(err, &version):
-		_ = f.Close() // nothing was written, so ignore the error
+		_ = f.Close() // the error does not matter, because nothing was written
 		return 0, r.setAsideSegment(number, err)
 	case err != nil:
 		return 0, explainFileError("read", path, errors.Join(err, f.Close()))
@@ -177,7 +177,7 @@ func (r *RingLog) addRecoveredSegment(f File, s ringSegment, last, torn bool) er
 		err = f.Truncate(s.endOffset)
 	}
 	if err == nil && (last || torn) {
-		err = f.Sync() // Make the data durable, because the process that wrote them may have died before its fsync.
+		err = f.Sync() // make the data durable, because the process that wrote the data may have died before its fsync
 	}
 	if err != nil || !last {
 		err = errors.Join(err, f.Close())

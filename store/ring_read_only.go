@@ -37,7 +37,7 @@ func (d Disk) ReadRing(dir string, take func(first uint64, b RingBatch), damaged
 	return nil
 }
 
-// readStoredSegment calls take with each batch of a segment, up to the first invalid one.
+// readStoredSegment calls take with each batch of a segment that precedes the first invalid batch.
 func (d Disk) readStoredSegment(path string, number uint64, buf *[]byte, take func(first uint64, b RingBatch)) error {
 	f, err := d.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {

@@ -17,7 +17,8 @@ func stored(t *testing.T, disk Disk, dir string) (entries int, damage []error, e
 	return entries, damage, err
 }
 
-// TestReadRing reads a ring that is open, has a torn end or is damaged. The files must not change.
+// TestReadRing checks that ReadRing reads a ring that is open in another process, has a torn end or is damaged, without
+// changing its files.
 func TestReadRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
 	if _, _, err := stored(t, LocalDisk, dir); !errors.Is(err, fs.ErrNotExist) {

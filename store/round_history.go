@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// maxHistoryLine is the maximum length of a line, including the newline. It bounds the memory for reading a damaged
-// file.
+// maxHistoryLine is the maximum length of a line in bytes, including the newline. It limits the memory for reading a
+// damaged file.
 const maxHistoryLine = 1 << 20
 
 // RoundHistory is an append-only file with one JSON line per round, for charts.
@@ -22,11 +22,11 @@ type RoundHistory struct {
 
 	mu        sync.Mutex
 	file      File
-	endOffset int64 // end of the last complete line
+	endOffset int64 // offset in bytes of the end of the last complete line
 }
 
 // OpenRoundHistory opens or creates the history at path. It removes an incomplete last line. It also fsyncs the file,
-// because a killed process may have written lines without syncing them, and they are not written again.
+// because a killed process may have written lines without syncing them, and these lines are not written again.
 func (d Disk) OpenRoundHistory(path string) (*RoundHistory, error) {
 	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -101,7 +101,7 @@ func (h *RoundHistory) Size() int64 {
 func (h *RoundHistory) Close() error { return h.file.Close() }
 
 // NewestHistoryLines yields the complete lines of the history at path, newest first and without newlines. A line is
-// only valid until the next one is yielded. The file is read backwards in blocks, only as far as required. An error is
+// only valid until the next line is yielded. The file is read backwards in blocks, only as far as required. An error is
 // yielded last, with a nil line. A missing file has no lines. An incomplete last line is skipped, because another
 // goroutine may be appending it.
 func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
@@ -112,7 +112,7 @@ func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
 		}
 		var info fs.FileInfo
 		if err == nil {
-			defer f.Close() // only read, so ignore the error
+			defer f.Close() // the file is only read, so the error does not matter
 			info, err = f.Stat()
 		}
 		if err == nil {

@@ -70,8 +70,9 @@ func (c *counted) ReadAt(p []byte, at int64) (int, error) {
 	return c.ReaderAt.ReadAt(p, at)
 }
 
-// TestHistoryIsReadFromTheEnd checks that reading the newest lines reads only the blocks that contain them, whatever
-// the length of the history. Lines that are longer than a block or end at its boundary must be complete.
+// TestHistoryIsReadFromTheEnd checks that reading the newest lines of a history reads only the blocks that contain
+// these lines, however long the history is. A line that is longer than a block, or that ends at the boundary of a
+// block, must be returned completely.
 func TestHistoryIsReadFromTheEnd(t *testing.T) {
 	for _, tt := range []struct{ lines, length, want, most int }{
 		{40_000, 118, 60, 1}, {40_000, 118, 300, 3}, {400, historyBlockSize, 3, 5}, {400, historyBlockSize + 1, 3, 5},
@@ -119,8 +120,8 @@ func BenchmarkHistoryNewest(b *testing.B) {
 	}
 }
 
-// TestHistoryTorn cuts the file at each byte. The complete lines must remain, and an incomplete line must be neither
-// returned nor kept.
+// TestHistoryTorn truncates the history after each byte. The complete lines must remain, and an incomplete line must be
+// neither returned nor kept.
 func TestHistoryTorn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.jsonl")
 	mustAppend(t, path, 1, 2, 3)
@@ -140,7 +141,7 @@ func TestHistoryTorn(t *testing.T) {
 			t.Fatalf("cut at %d, then appended: %q", cut, got)
 		}
 	}
-	mustWrite(t, path, []byte("whole\n"+strings.Repeat("\x00", 10_000))) // longer than one block of the search
+	mustWrite(t, path, []byte("whole\n"+strings.Repeat("\x00", 10_000))) // longer than one block of the backward search
 	mustAppend(t, path, 9)
 	if got := mustRead(t, path); string(got) != "whole\n{\"round\":9}\n" {
 		t.Errorf("%q behind a long torn tail", got)

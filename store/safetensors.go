@@ -14,7 +14,7 @@ import (
 
 // Tensor is one named array of a safetensors file.
 type Tensor struct {
-	Name  string // non-empty UTF-8 name
+	Name  string // name of the tensor, as non-empty UTF-8
 	DType string // element type, "F32" or "F64"
 	Shape []int  // dimensions; empty for a scalar
 	Data  []byte // elements, little endian and row major

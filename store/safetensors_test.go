@@ -27,7 +27,7 @@ func reference() ([]Tensor, map[string]string) {
 		}
 		return p
 	}
-	return []Tensor{ // in the order of the file
+	return []Tensor{ // in the order of the reference file
 		{"scale", "F64", []int{}, le.AppendUint64(nil, 0x3fb999999999999a)},
 		{"é<&>\"", "F64", []int{1}, le.AppendUint64(nil, 0x4008000000000000)},
 		{"b", "F32", []int{2}, f32(0xbfc00000, 0x40000000)},
@@ -179,8 +179,8 @@ func TestDecodeSafetensorsRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecodeSafetensors checks that decoded tensors cover the data exactly, and that encoding and decoding them again
-// changes nothing.
+// FuzzDecodeSafetensors checks that decoded tensors cover the data exactly, and that encoding the tensors and decoding
+// them again yields the same tensors.
 func FuzzDecodeSafetensors(f *testing.F) {
 	tensors, metadata := reference()
 	p, err := EncodeSafetensors(tensors, metadata)

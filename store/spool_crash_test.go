@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// smallLog writes three updates and returns the bytes of the log and the end offset of each entry.
+// smallLog writes three updates to a spool and returns the bytes of the log file and the end offset of each entry.
 func smallLog(t *testing.T, dir string) (path string, log []byte, updates map[string][]byte, ends []int) {
 	t.Helper()
 	updates = map[string][]byte{"a": []byte("first payload"), "b": nil, "c": []byte("the third")}
@@ -22,8 +22,8 @@ func smallLog(t *testing.T, dir string) (path string, log []byte, updates map[st
 	return s.logPath, mustRead(t, s.logPath), updates, ends
 }
 
-// TestSpoolCutAnywhere cuts the log at each byte. Exactly the entries before the cut must be served, and new updates
-// must be accepted.
+// TestSpoolCutAnywhere truncates the log of a spool after each byte. The spool must return exactly the entries before
+// the cut, and accept new updates.
 func TestSpoolCutAnywhere(t *testing.T) {
 	dir := t.TempDir()
 	path, log, updates, ends := smallLog(t, dir)
@@ -56,8 +56,9 @@ func TestSpoolCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestSpoolFlipAnywhere flips each byte of the log. Damage must be reported and must never be served. Entries before
-// the damage must remain. Damage outside the fixed-size part must affect only its own entry.
+// TestSpoolFlipAnywhere flips each byte of the log of a spool. Damage must be reported, and a damaged entry must never
+// be returned. Entries before the damage must remain. Damage outside the fixed-size part of an entry must affect only
+// that entry.
 func TestSpoolFlipAnywhere(t *testing.T) {
 	dir := t.TempDir()
 	path, log, updates, ends := smallLog(t, dir)
@@ -125,8 +126,8 @@ func TestSpoolIsBoundToItsRound(t *testing.T) {
 	}
 }
 
-// TestSpoolDamagedUpdateHeals checks that a damaged update is not served and can be stored again, although the damaged
-// bytes remain in the log.
+// TestSpoolDamagedUpdateHeals checks that a damaged update is not returned and can be stored again, although the
+// damaged bytes remain in the log.
 func TestSpoolDamagedUpdateHeals(t *testing.T) {
 	dir := t.TempDir()
 	path, log, updates, ends := smallLog(t, dir)
@@ -150,8 +151,8 @@ func TestSpoolDamagedUpdateHeals(t *testing.T) {
 	mustClose(t, s)
 }
 
-// TestSpoolPowerCuts simulates power cuts at random moments: each sector of the log is a version that was written, or
-// zeros. Served updates must be correct, and lost updates can be stored again.
+// TestSpoolPowerCuts simulates power cuts at random moments, after which each sector of the log contains a version that
+// was written, or zeros. The spool must return only correct updates, and lost updates can be stored again.
 func TestSpoolPowerCuts(t *testing.T) {
 	const sector = 64 // smaller than a real sector, to cover more cases with less data
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -192,7 +193,8 @@ func TestSpoolPowerCuts(t *testing.T) {
 	}
 }
 
-// FuzzOpenSpool checks that no log makes OpenSpool panic, and that every served payload matches its digest.
+// FuzzOpenSpool checks that OpenSpool does not panic with an arbitrary log, and that every payload that the spool
+// returns matches its digest.
 func FuzzOpenSpool(f *testing.F) {
 	payload := []byte("payload")
 	entry := append(encodeSpoolEntryHead(testID, entryOf("a", payload), false), payload...)

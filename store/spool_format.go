@@ -56,7 +56,7 @@ func spoolHeadChecksum(id RoundSpoolID, head []byte) uint32 {
 	return crc32.Update(crc32.Checksum(appendSpoolID(nil, id), castagnoli), castagnoli, head)
 }
 
-// encodeSpoolEntryHead returns the log entry of e without its payload. apart means that the payload is in a separate
+// encodeSpoolEntryHead returns the log entry of e without its payload. apart is true if the payload is in a separate
 // file.
 func encodeSpoolEntryHead(id RoundSpoolID, e SpoolEntry, apart bool) []byte {
 	p := make([]byte, 0, spoolEntryHeadSize+len(e.Agent)+len(e.SignedManifest))
@@ -76,8 +76,8 @@ func encodeSpoolEntryHead(id RoundSpoolID, e SpoolEntry, apart bool) []byte {
 	return append(p, e.SignedManifest...)
 }
 
-// decodeSpoolEntryHead decodes the fixed-size part of an entry. ok is false if the checksum is wrong or the entry is
-// longer than room, the number of bytes from its start to the end of the log.
+// decodeSpoolEntryHead decodes the fixed-size part of an entry. ok is false if the checksum is wrong, or if the entry
+// is longer than room, the number of bytes between its start and the end of the log.
 func decodeSpoolEntryHead(id RoundSpoolID, p []byte, room int64) (h spoolEntryHead, ok bool) {
 	end := spoolEntryHeadSize - 4
 	magic := string(p[:len(spoolMagic)])

@@ -34,7 +34,7 @@ func (h hookFS) OpenFile(path string, flag int, perm fs.FileMode) (File, error) 
 	return h.wrap(f), nil
 }
 
-// hookFile is a file with hooks that may fail, block or count its operations. A nil hook does nothing.
+// hookFile is a file with functions (hooks) that may fail, block or count its operations. A nil hook does nothing.
 type hookFile struct {
 	File
 	read     func() error
@@ -70,7 +70,7 @@ func (f *hookFile) Truncate(size int64) error {
 	return f.File.Truncate(size)
 }
 
-// failOn returns a logger that fails the test on any reported problem.
+// failOn returns a logger function that fails the test when a problem is reported.
 func failOn(t testing.TB) func(string) {
 	return func(problem string) {
 		t.Helper()
@@ -123,7 +123,7 @@ func mustClose(t testing.TB, s *UpdateSpool) {
 	}
 }
 
-// wantServed checks that the spool serves exactly these payloads, with complete entries in order.
+// wantServed checks that the spool returns exactly these payloads, and lists complete entries in order.
 func wantServed(t testing.TB, s *UpdateSpool, want map[string][]byte) {
 	t.Helper()
 	var agents []string

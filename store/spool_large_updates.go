@@ -19,7 +19,7 @@ import (
 // another update never overwrites an accepted one.
 
 func (s *UpdateSpool) largeUpdatePrefix(agent string) string {
-	name := sha256.Sum256([]byte(agent)) // hash, because some file systems ignore case but agent ids do not
+	name := sha256.Sum256([]byte(agent)) // hashed, because some file systems ignore case but agent ids do not
 	return fmt.Sprintf("part-%x-", name[:16])
 }
 
@@ -84,8 +84,8 @@ func (s *UpdateSpool) AdoptPartialFile(e SpoolEntry, p *PartialFile) error {
 	return s.appendEntry(payloadLocation{SpoolEntry: e, isInOwnFile: true, checksums: p.storedChunkChecksums})
 }
 
-// setAdoptingPartial marks or unmarks an agent whose file must not be removed. It returns false if the agent is already
-// marked.
+// setAdoptingPartial marks an agent whose file must not be removed, or removes the mark. It returns false if the agent
+// is already marked.
 func (s *UpdateSpool) setAdoptingPartial(agent string, on bool) bool {
 	s.indexMutex.Lock()
 	defer s.indexMutex.Unlock()

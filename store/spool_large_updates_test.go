@@ -12,7 +12,7 @@ import (
 
 func (p partialOf) entry(agent string) SpoolEntry { return entryOf(agent, p.payload) }
 
-// receive writes chunks ks into the agent's file and closes it.
+// receive writes the chunks with the indices ks into the agent's file and closes the file.
 func (p partialOf) receive(t testing.TB, s *UpdateSpool, agent string, ks ...int) *PartialFile {
 	t.Helper()
 	e := p.entry(agent)
@@ -38,7 +38,8 @@ func mustAdopt(t testing.TB, s *UpdateSpool, e SpoolEntry, f *PartialFile) {
 	}
 }
 
-// TestSpoolAdopts checks that large updates are served like small ones, before and after the spool is reopened.
+// TestSpoolAdopts checks that large updates, which are stored in separate files, are returned like small updates,
+// before and after the spool is reopened.
 func TestSpoolAdopts(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -69,8 +70,8 @@ func TestSpoolAdopts(t *testing.T) {
 	}
 }
 
-// TestSpoolAdoptVerifies checks that an incomplete file is not adopted. An entry with a damaged or missing file must be
-// dropped, and the update can be stored again.
+// TestSpoolAdoptVerifies checks that an incomplete file is not added to the spool. An entry whose file is damaged or
+// missing must be dropped, and its update can be stored again.
 func TestSpoolAdoptVerifies(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -115,7 +116,8 @@ func flip(t *testing.T, path string) {
 	mustWrite(t, path, b)
 }
 
-// TestSpoolHoldsAFileAgainstItsSums checks that damage after the adoption of a file is detected when the file is read.
+// TestSpoolHoldsAFileAgainstItsSums checks that reading a large update detects damage that occurred after its file was
+// added to the spool.
 func TestSpoolHoldsAFileAgainstItsSums(t *testing.T) {
 	s, p := mustOpen(t, t.TempDir()), newPartialOf(1, 2*partChunk+5)
 	defer mustClose(t, s)
@@ -127,8 +129,8 @@ func TestSpoolHoldsAFileAgainstItsSums(t *testing.T) {
 	}
 }
 
-// TestSpoolKeepsOneFileOfAnAgent checks that a new update replaces the agent's unfinished file and no file of another
-// agent.
+// TestSpoolKeepsOneFileOfAnAgent checks that a new update replaces the unfinished file of the same agent, and does not
+// remove files of other agents.
 func TestSpoolKeepsOneFileOfAnAgent(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)

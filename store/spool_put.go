@@ -7,8 +7,8 @@ import (
 )
 
 // Put stores an update without fsync. The caller must have verified its digest. Storing the same update again succeeds.
-// A different digest of the same agent returns ErrDigestConflict. If the disk is full, the log is unchanged and a later
-// Put can succeed.
+// Storing an update with a different digest for the same agent returns ErrDigestConflict. If the disk is full, the log
+// is unchanged and a later Put can succeed.
 func (s *UpdateSpool) Put(e SpoolEntry, pieces ...[]byte) error {
 	if err := checkSpoolEntry(e, pieces); err != nil {
 		return err

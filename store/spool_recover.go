@@ -31,8 +31,9 @@ func (s *UpdateSpool) recoverLog(logger func(string)) error {
 	return nil
 }
 
-// scanLog indexes the valid entries and sets s.logEndOffset to the end of the last one. It returns the offset at which
-// scanning stopped. Read errors are returned: they must not be treated as damage, because the data would be cut off.
+// scanLog indexes the valid entries and sets s.logEndOffset to the end of the last valid entry. It returns the offset
+// at which scanning stopped. Read errors are returned: they must not be treated as damage, because the data would be
+// cut off.
 func (s *UpdateSpool) scanLog(size int64, logger func(string)) (stop int64, err error) {
 	head := make([]byte, spoolEntryHeadSize)
 	for at := int64(0); at < size; {
@@ -61,8 +62,8 @@ func (s *UpdateSpool) scanLog(size int64, logger func(string)) (stop int64, err 
 	return size, nil
 }
 
-// indexEntry adds a recovered entry to the index and advances the end of the log to end. If the agent already has an
-// entry, it keeps the first one and reports the other.
+// indexEntry adds a recovered entry to the index and advances the end of the log to end. If the index already has an
+// entry of the same agent, indexEntry keeps that entry and reports the new one.
 func (s *UpdateSpool) indexEntry(found payloadLocation, end int64, logger func(string)) {
 	s.logEndOffset = end
 	if old, have := s.locationByAgent[found.Agent]; have {
@@ -87,7 +88,7 @@ func (s *UpdateSpool) readEntry(h spoolEntryHead, at int64) (found payloadLocati
 		SignedManifest: names[h.agentLen:],
 		PayloadSize:    h.payloadLen}
 	found = payloadLocation{SpoolEntry: e, offset: at + int64(len(names)), isInOwnFile: h.isInOwnFile}
-	// a 32-bit build cannot load a payload that only a 64-bit build can hold
+	// A payload that a 64-bit build stored may be too large for a 32-bit build.
 	if crc32.Checksum(names, castagnoli) != h.agentAndManifestChecksum || h.payloadLen > math.MaxInt {
 		return found, false, nil
 	}

@@ -2,8 +2,9 @@ package store
 
 import "path/filepath"
 
-// StateFile describes a file of a state folder. The file is either a record that SaveStateFile replaces as a whole, or
-// a record in slots (Disk.NewRecordSlots). The package that uses the file encodes and decodes its content.
+// StateFile describes a file of a state folder. The file contains either a record that SaveStateFile replaces as a
+// whole, or a record in slots that are overwritten in place (Disk.NewRecordSlots). The package that uses the file
+// encodes and decodes its content.
 type StateFile struct {
 	Name string
 	// Version is the format version. Loading a file with another version returns a *FormatVersionError.

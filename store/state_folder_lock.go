@@ -13,12 +13,13 @@ import (
 // StateFolderLock is an exclusive lock on a state folder.
 type StateFolderLock struct{ f *os.File }
 
-// LockFile is the name of the lock file in a state folder. The file exists as soon as a daemon has started there once.
+// LockFile is the name of the lock file in a state folder. The file exists in every folder in which a daemon has
+// started.
 const LockFile = "lock"
 
-// LockStateFolder locks the state folder dir exclusively, so that two daemons never share it, and removes temporary
-// files that a crash left. dir must exist. The lock is advisory and ends with the process. If another process holds the
-// lock, the error is ErrLocked and names that process.
+// LockStateFolder locks the state folder dir exclusively, so that two daemons never share it. It also removes temporary
+// files that a crash left behind. dir must exist. The lock is advisory and ends with the process. If another process
+// holds the lock, the error wraps ErrLocked and names that process.
 func LockStateFolder(dir string) (*StateFolderLock, error) {
 	path := filepath.Join(dir, LockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -42,7 +43,7 @@ func LockStateFolder(dir string) (*StateFolderLock, error) {
 	return l, nil
 }
 
-// Unlock releases the lock. It keeps the lock file: if it were removed, two processes could lock different files of the
+// Unlock releases the lock. It keeps the lock file, because two processes could otherwise lock different files with the
 // same name.
 func (l *StateFolderLock) Unlock() error { return l.f.Close() }
 

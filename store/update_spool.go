@@ -21,7 +21,7 @@ type RoundSpoolID struct {
 // SpoolEntry describes one update.
 type SpoolEntry struct {
 	Agent          string   // agent id, 1 to 255 bytes
-	PayloadDigest  [32]byte // wire.BlobDigest of the payload
+	PayloadDigest  [32]byte // digest of the payload (wire.BlobDigest)
 	SignedManifest []byte   // signed manifest, at most 64 KiB; must not be modified
 	PayloadSize    int64    // length of the payload in bytes
 }
@@ -37,10 +37,10 @@ type UpdateSpool struct {
 
 	writeMutex   sync.Mutex // protects logFile, logEndOffset and writeError
 	isClosed     bool
-	logEndOffset int64 // end of the last entry
+	logEndOffset int64 // offset in bytes of the end of the last entry
 	writeError   error // set if a failed write could not be undone
 
-	indexMutex        sync.RWMutex // guards the two maps; not held while payloads are read or written
+	indexMutex        sync.RWMutex // guards the two maps below; not held while payloads are read or written
 	locationByAgent   map[string]payloadLocation
 	isAdoptingByAgent map[string]bool
 }

@@ -71,13 +71,13 @@ func TestSpoolRefusals(t *testing.T) {
 	}
 	wantServed(t, s, map[string][]byte{"a": []byte("update")})
 	mustClose(t, s)
-	mustClose(t, s) // a second Close succeeds
+	mustClose(t, s) // a second Close must succeed
 	if err := s.Put(good, []byte("update")); !errors.Is(err, ErrClosed) {
 		t.Errorf("Put after Close: %v, want ErrClosed", err)
 	}
 }
 
-// TestSpoolKeepsItsOwnMeta checks that the caller may reuse its buffers after Put.
+// TestSpoolKeepsItsOwnMeta checks that the caller may reuse the buffers that it passed to Put.
 func TestSpoolKeepsItsOwnMeta(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	defer mustClose(t, s)
@@ -97,8 +97,8 @@ func TestOpenSpoolNeedsParent(t *testing.T) {
 	}
 }
 
-// TestSpoolConcurrentPuts stores updates of many agents concurrently, each twice and two with a conflict, while others
-// read.
+// TestSpoolConcurrentPuts stores updates of many agents concurrently, each update twice, while other goroutines read.
+// One agent also tries to store two different updates, of which one must be rejected.
 func TestSpoolConcurrentPuts(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)

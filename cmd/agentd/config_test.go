@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestConfigCheckOpensData checks that problems of the data file are reported with their key's line as warnings. The
-// agent starts despite them and waits.
+// TestConfigCheckOpensData checks that problems with the data file are reported as warnings with the line of the
+// configuration key. They do not prevent the agent from starting.
 func TestConfigCheckOpensData(t *testing.T) {
 	dir := t.TempDir()
 	put := putIn(t, dir)
@@ -25,7 +25,7 @@ func TestConfigCheckOpensData(t *testing.T) {
 		{"csv: " + comma, ""},
 		{"csv: " + comma + ", time: Time, columns: {pm25: \"PM2.5 (µg/m³)\"}", ""},
 		{"source: lines, command: [sh, -c, exit], columns: {a: b}", ""},
-		{"trainers", ""}, // external trainers have rows of their own
+		{"trainers", ""}, // external training programs have rows of their own
 		{"csv: " + dir + "/none.csv", "data.csv: open " + dir + "/none.csv: no such file or directory"},
 		{"csv: " + dir + "/*.txt", "data.csv: " + dir + "/*.txt: no file matches"},
 		{"csv: " + put("empty.csv", ""), "the first line must name the columns"},
@@ -57,7 +57,7 @@ func TestConfigCheckOpensData(t *testing.T) {
 	}
 }
 
-// TestConfigsOnPages checks that the MQTT configurations on the pages about data are valid.
+// TestConfigsOnPages checks that the MQTT configurations on the documentation pages about data are valid.
 func TestConfigsOnPages(t *testing.T) {
 	dir := t.TempDir()
 	put := putIn(t, dir)
@@ -80,7 +80,7 @@ func TestConfigsOnPages(t *testing.T) {
 			if !strings.Contains(block, "federation:") {
 				block = "federation: hall\nid: a\nbroker: {url: \"tcp://broker.example:1883\"}\n" + block
 			}
-			if !strings.Contains(block, "source:") { // a part of a section
+			if !strings.Contains(block, "source:") { // the block shows only part of a section
 				block = strings.Replace(block, "data:\n", "data:\n  source: mqtt\n", 1)
 			}
 			if !strings.Contains(block, "columns:") {

@@ -58,7 +58,8 @@ func dataCommand() *cobra.Command {
 	return cli.GroupCommand("data", "Check the device's data", check)
 }
 
-// checkData checks the data against the task in a file. If file is empty, it uses the announced task.
+// checkData checks the data against the task in the named file. If file is empty, it uses the task that the coordinator
+// announced.
 func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.Result, error) {
 	if file != "" {
 		t, err := settings.ReadTask(file)
@@ -78,8 +79,8 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 	return datacheck.Run(s, t, "")
 }
 
-// dataSectionSettings is settings.Agent with validation limited to the data section. The user of the command may be
-// unable to read the key files.
+// dataSectionSettings is settings.Agent with validation limited to the data section, because the user of the command
+// may not have permission to read the key files.
 type dataSectionSettings settings.Agent
 
 // Validate returns an error that lists all problems in the data section.

@@ -34,7 +34,7 @@ task:
 `
 )
 
-// plane returns rows of y = 2a − b + 1 in order of time. change may change the text of a line.
+// plane returns CSV rows of y = 2a − b + 1 in order of time. The function change may change the text of a line.
 func plane(change func(line int, text string) string) string {
 	var b strings.Builder
 	for line := 1; line <= 41; line++ {
@@ -52,7 +52,7 @@ func plane(change func(line int, text string) string) string {
 	return b.String()
 }
 
-// cells returns a change function that replaces cells, which are counted from 0.
+// cells returns a change function that replaces single cells, identified by line and column numbers from 0.
 func cells(changed map[[2]int]string) func(int, string) string {
 	return func(line int, text string) string {
 		fields := strings.Split(text, ",")
@@ -65,7 +65,7 @@ func cells(changed map[[2]int]string) func(int, string) string {
 	}
 }
 
-// german writes rows like a German spreadsheet.
+// german formats a line like a German spreadsheet, with semicolons between cells and decimal commas.
 func german(_ int, text string) string {
 	text = strings.NewReplacer(",", ";", ".", ",").Replace(text)
 	text = strings.TrimSuffix(strings.Replace(text, ":00:00Z", ":00", 1), "\n")
@@ -76,7 +76,7 @@ func german(_ int, text string) string {
 	return text + "\r"
 }
 
-// air returns lines of readings.
+// air returns lines of readings from air sensors, which the function change may modify.
 func air(change func(int, string) string) string {
 	return plane(func(line int, text string) string {
 		field := strings.Split(text, ",")
@@ -94,7 +94,8 @@ func air(change func(int, string) string) string {
 func compressedText(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.NoCompression) // independent of the version of the compression library
+	// The text is not compressed, so that the bytes do not depend on the version of the compression library.
+	z, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func compressedText(t *testing.T, text string) string {
 	return b.String()
 }
 
-// TestDataCheck compares the output for typical files with transcripts.
+// TestDataCheck compares the output of `agentd data check` for typical files with golden files.
 func TestDataCheck(t *testing.T) {
 	for _, tt := range dataChecks(t) {
 		t.Run(tt.name, func(t *testing.T) {
@@ -141,7 +142,8 @@ func TestDataCheck(t *testing.T) {
 	}
 }
 
-// dataCheck is a file with the data section and the task to read it, and the expected exit status.
+// dataCheck is a test case: a data file, the configuration section and the task with which it is read, and the expected
+// exit status.
 type dataCheck struct {
 	name, section, task, file, text string
 	code                            int
@@ -218,7 +220,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestDataCheckRefuses checks that problems of the command's own files are reported with their lines.
+// TestDataCheckRefuses checks that problems in the configuration file and the task file of the command are reported
+// with their lines.
 func TestDataCheckRefuses(t *testing.T) {
 	dir := t.TempDir()
 	config, task := filepath.Join(dir, "agentd.yaml"), filepath.Join(dir, "task.yaml")

@@ -30,7 +30,7 @@ type siteListener struct {
 	broker   settings.ReadingsBroker
 	filters  []string
 	duration time.Duration
-	folder   string // folder for the proposal; empty means none
+	folder   string // folder for the proposal; empty means that no proposal is written
 }
 
 func discoverCommand() *cobra.Command {
@@ -197,10 +197,11 @@ func printSeries(out io.Writer, all []*discover.Series) {
 			shorten(s.Quantity), s.Last, shorten(s.Unit), span, interval, status.Sparkline(s.Recent),
 			strings.Join(seriesNotes(s), ", "))
 	}
-	_ = w.Flush() // as for other output of commands
+	_ = w.Flush() // errors are ignored, as for other output of commands
 }
 
-// seriesNotes returns remarks about a series: missing values, a value that never changes, an unknown age.
+// seriesNotes returns remarks about a series: missing values, a value that never changes, or an unknown age of the
+// values.
 func seriesNotes(s *discover.Series) (notes []string) {
 	if s.Missing > 0 {
 		notes = append(notes, fmt.Sprintf("%d missing", s.Missing))
@@ -214,10 +215,10 @@ func seriesNotes(s *discover.Series) (notes []string) {
 	return notes
 }
 
-// maxPrintedName is the largest number of characters of a name in the table.
+// maxPrintedName is the maximum number of characters of a name in the table.
 const maxPrintedName = 40
 
-// shorten shortens a name that a device has sent.
+// shorten truncates a name that a device has sent to maxPrintedName characters.
 func shorten(name string) string {
 	if runes := []rune(name); len(runes) > maxPrintedName {
 		return string(runes[:maxPrintedName-1]) + "…"

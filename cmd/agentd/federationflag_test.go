@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestFederationFlag checks that commands for one federation require its name if the device is in several, and use the
-// data of its entry. Other commands use all federations.
+// TestFederationFlag checks that commands for one federation require the federation's name if the device is in several
+// federations, and use the data in the entry of this federation. Other commands act on all federations.
 func TestFederationFlag(t *testing.T) {
 	dir := t.TempDir()
 	power := filepath.Join(dir, "power")

@@ -71,7 +71,7 @@ func reportJoinAndStart(cmd *cobra.Command, l *cli.ConfigLoader, s *join.DeviceS
 		fmt.Fprintf(out, "Ignored these settings, which the coordinator sent and this program does not accept: %s\n",
 			strings.Join(s.SkippedSettings, ", "))
 	}
-	l.Overrides = nil // the configuration file now contains the overrides
+	l.Overrides = nil // the configuration file now contains the overrides from the command line
 	if _, err := loadSettings(l); err != nil {
 		fmt.Fprintf(out, "Set these keys in the configuration file, then start agentd:\n")
 		for _, line := range config.ErrorLines(err) {

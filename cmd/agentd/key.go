@@ -19,7 +19,7 @@ func keyCommand() *cobra.Command {
 	return cmd
 }
 
-// rotatePatience is the maximum time to wait for the running agent's reply.
+// rotatePatience is the maximum time to wait for the running agent's reply to a request for a new key.
 const rotatePatience = 30 * time.Second
 
 func rotateKeyCommand() *cobra.Command {

@@ -65,7 +65,8 @@ func (f *modelFolderFlags) stateDir() (string, error) {
 	return m.FederationFolder(), nil
 }
 
-// withKeptModels calls do with the kept models. If locked is set, it holds their lock during the call.
+// withKeptModels calls do with the agent's kept models. If locked is true, it holds the lock of the models during the
+// call.
 func (f *modelFolderFlags) withKeptModels(locked bool, do func(*modelfile.KeptModels) error) (err error) {
 	dir, err := f.stateDir()
 	if err != nil {
@@ -93,7 +94,7 @@ func (f *modelFolderFlags) withKeptModels(locked bool, do func(*modelfile.KeptMo
 }
 
 func listModels(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
-	all, err := k.List() // on error, all still contains the intact models
+	all, err := k.List() // after an error, all still contains the intact models
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "NUMBER\tMODEL\tTASK\tBYTES\tHASH\n")
 	for _, m := range all {

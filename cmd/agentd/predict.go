@@ -66,8 +66,8 @@ func predictCommand() *cobra.Command {
 	return cmd
 }
 
-// loadPredictionInput returns the format of the input files and the agent's state folder. The configuration file is
-// optional if model is the path of a model file.
+// loadPredictionInput returns the configuration section that defines the format of the input files, and the agent's
+// state folder. The configuration file is optional if model is the path of a model file.
 func loadPredictionInput(cmd *cobra.Command, model string, in *modelFolderFlags) (section *data.Config, dir string,
 	err error) {
 	s := uncheckedSettings(settings.DefaultAgent())
@@ -110,8 +110,8 @@ func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 	return m, nil
 }
 
-// predictRows writes a prediction for each row of the CSV text in. It flushes the output whenever it would wait for
-// more input. section defines the format of the text, and name is used in errors.
+// predictRows reads CSV text from in and writes a prediction for each row. It flushes the output whenever it would wait
+// for more input. section defines the format of the text, and name is used in errors.
 func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Reader, out, problems io.Writer,
 	format string) error {
 	p, err := m.Predictor()
@@ -180,7 +180,7 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 		}
 		of, err := json.Marshal(about)
 		if w.writeErr = err; err == nil {
-			w.jsonPrefix = of[1:] // only "}" if the object has no fields
+			w.jsonPrefix = of[1:] // contains only "}" if the object has no constant fields
 		}
 	} else {
 		columns := "line,prediction"

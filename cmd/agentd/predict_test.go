@@ -84,8 +84,8 @@ func TestPredictUntrained(t *testing.T) {
 	}
 }
 
-// TestPredictDialect checks that rows are read in the format of the data section, both for the agent's model and for a
-// model file.
+// TestPredictDialect checks that rows are read in the CSV format that the data section defines, both for the agent's
+// active model and for a model file.
 func TestPredictDialect(t *testing.T) {
 	dir, _ := folder(t, linearModel(1))
 	in := "\ufeff\"A (V)\";b\r\n\"1,5\"; -0,25\r\n"
@@ -110,7 +110,7 @@ func TestPredictDialect(t *testing.T) {
 	}
 }
 
-// TestPredictClasses checks predictions of classes with a model file that belongs to no agent.
+// TestPredictClasses checks predictions of classes with a model file that was not installed by an agent.
 func TestPredictClasses(t *testing.T) {
 	vector := wire.AppendVector(nil, []float32{0, 1e4})
 	m := modelfile.NewModel(&wire.Task{Features: []string{"a"}, TargetColumn: "y"},
@@ -135,8 +135,8 @@ func TestPredictClasses(t *testing.T) {
 	}
 }
 
-// TestPredictBadRows checks that invalid rows are reported with line and column, that the other rows are predicted, and
-// that the exit status reports the failure.
+// TestPredictBadRows checks that invalid rows are reported with line and column, that predictions for all other rows
+// are written, and that the exit status reports the failure.
 func TestPredictBadRows(t *testing.T) {
 	dir, _ := folder(t, linearModel(1))
 	in := "a,b\n1,0\n,0\n1,x\n1,1e39\nnan,1\n1\n1,\"0\" \n1,0\n"
@@ -190,7 +190,7 @@ func TestPredictRefuses(t *testing.T) {
 	}
 }
 
-// TestPredictStreams checks that a row is answered before the next one arrives.
+// TestPredictStreams checks that the prediction for a row is written before the next row arrives.
 func TestPredictStreams(t *testing.T) {
 	in, ask := io.Pipe()
 	answers, out := io.Pipe()
@@ -228,7 +228,8 @@ func TestPredictStreams(t *testing.T) {
 	}
 }
 
-// TestModelCommands checks that a rollback activates and pins an earlier model, and that "newest" undoes it.
+// TestModelCommands checks that a rollback activates and pins an earlier model, and that the argument "newest"
+// activates the newest model again and removes the pin.
 func TestModelCommands(t *testing.T) {
 	dir, k := folder(t, linearModel(1), linearModel(2), linearModel(4), linearModel(5))
 	want := func(version wire.ModelVersion, pinned bool, lines ...string) {
@@ -267,7 +268,7 @@ func TestModelCommands(t *testing.T) {
 	want(2, true)
 	must("model", "use", "newest")
 	want(5, false)
-	for _, args := range [][]string{{"0"}, {"x"}, {"1"}, {"99"}} { // version 1 is no longer kept
+	for _, args := range [][]string{{"0"}, {"x"}, {"1"}, {"99"}} { // version 1 is no longer stored
 		if _, _, err := runAgentd(t, dir, "", append([]string{"model", "use"}, args...)...); err == nil {
 			t.Errorf("model use %s: no error", args)
 		}
@@ -280,7 +281,7 @@ func TestModelCommands(t *testing.T) {
 	if _, _, err := runAgentd(t, dir, "", "model", "rollback"); !errors.Is(err, store.ErrLocked) {
 		t.Error(err)
 	}
-	want(5, false) // listing the models does not need the lock
+	want(5, false) // listing the models does not require the lock
 	if err := lock.Unlock(); err != nil {
 		t.Error(err)
 	}

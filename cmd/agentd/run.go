@@ -102,8 +102,8 @@ func runAgent(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader) erro
 		}))
 }
 
-// deviceRevokedAsConfigError converts a RevokedError to a configuration error, so that the service manager does not
-// restart the agent.
+// deviceRevokedAsConfigError converts an identity.RevokedError to a configuration error, so that the service manager
+// does not restart the agent.
 func deviceRevokedAsConfigError(path string, err error) error {
 	var is *identity.RevokedError
 	if !errors.As(err, &is) {

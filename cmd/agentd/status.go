@@ -23,6 +23,6 @@ func statusCommand() *cobra.Command {
 	}))
 }
 
-// uncheckedSettings is settings.Agent without validation. Commands that need only the state folder must also work for
-// users who cannot read the key files.
+// uncheckedSettings is settings.Agent without validation. It is used by commands that need only the state folder,
+// because they must also work for users who cannot read the key files.
 type uncheckedSettings settings.Agent

@@ -66,7 +66,7 @@ func trainerCommand() *cobra.Command {
 	flags.StringArrayVar(&of.Env, "env", nil, "NAME=value in the program's environment; may be repeated")
 	flags.DurationVar(&of.SilenceTimeout, "timeout", of.SilenceTimeout, "maximum time that the program may work "+
 		"without sending a message")
-	_ = check.MarkFlagRequired("initial") // ignore: cannot fail, because the flag exists
+	_ = check.MarkFlagRequired("initial") // ignore the error, which cannot occur because the flag exists
 	return cli.GroupCommand("trainer", "Test programs that train external models", check)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/keys"
 )
 
-// TestACL checks that the rules name exactly the coordinator and all agents of the list.
+// TestACL checks that the access rules name the coordinator, all agents in the list, and no other user.
 func TestACL(t *testing.T) {
 	dir := t.TempDir()
 	public := map[string]string{}

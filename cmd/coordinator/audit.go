@@ -38,7 +38,7 @@ func auditCommand() *cobra.Command {
 				return err
 			}
 			r, err := audit.Verify(s.StateDir, wire.FederationName(s.Federation), key, runs.ReadAuditHeads(s.StateDir))
-			// a missing file is reported below, as a removed part of the log
+			// A missing file is reported below, as a removed part of the log.
 			if errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("cannot read the audit log of %s: %w", s.StateDir, err)
 			}

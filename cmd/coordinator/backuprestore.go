@@ -101,12 +101,12 @@ service's user, while the coordinator is stopped.`,
 }
 
 func restoreStateFolder(cmd *cobra.Command, dir string, args []string) (err error) {
-	// create a missing folder, because a backup contains all its files
+	// Create a missing folder, because a backup contains all files of the state folder.
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && len(args) > 0 {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("cannot create the state folder: %w", err)
 		}
-		if os.Geteuid() == 0 { // the user of the service is unknown when run as root
+		if os.Geteuid() == 0 { // as root, the command does not know the user of the service
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s was created as root: if the service runs as another "+
 				"user, change the owner of the folder (chown -R USER %[2]s)\n", program, dir)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestRestoreNothing checks that without a run there is an error and no new run is created.
+// TestRestoreNothing checks that restoring without a run returns an error and creates no new run.
 func TestRestoreNothing(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, "coordinator.yaml", "state_dir: "+dir+"\n")

@@ -19,8 +19,8 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// TestStatusNeedsNoKeys checks that status works for users who cannot read the daemon's keys, and with an invalid
-// configuration.
+// TestStatusNeedsNoKeys checks that the command status works for users who cannot read the daemon's keys, and also with
+// an invalid configuration.
 func TestStatusNeedsNoKeys(t *testing.T) {
 	file := write(t, "coordinator.yaml", "state_dir: /none\nidentity: {key_file: /none/key}\nround: {quorum: 0}\n")
 	if code, _, stderr := clitest.Run(rootCommand(), "status", "--config", file); code != 1 ||
@@ -34,7 +34,8 @@ func TestStatusNeedsNoKeys(t *testing.T) {
 	}
 }
 
-// TestBadGraphFile checks that an invalid graph file is a configuration error, because a restart does not help.
+// TestBadGraphFile checks that an invalid graph file is reported as a configuration error, so that a service manager
+// does not restart the program in vain.
 func TestBadGraphFile(t *testing.T) {
 	dir := t.TempDir()
 	key, graph := filepath.Join(dir, "key"), write(t, "edges.csv", "from,to\na,b\nb\n")

@@ -29,7 +29,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// defaultTokenTTL is the default time after which a token for joining expires.
+// defaultTokenTTL is the default time after which a token for joining a federation expires.
 const defaultTokenTTL = 24 * time.Hour
 
 // tokenFlags contains the flags of commands that request a token for joining.
@@ -139,7 +139,7 @@ func revokeOpenToken(cmd *cobra.Command, l *cli.ConfigLoader) error {
 	return err
 }
 
-// admitDevice makes the coordinator add a device to the list.
+// admitDevice asks the coordinator to add a device to the list of agents.
 func admitDevice(cmd *cobra.Command, l *cli.ConfigLoader, id string,
 	a coordinatord.AdmitRequest) (coordinatord.AdmitResponse,
 	error) {
@@ -164,7 +164,8 @@ func admitKnownKey(cmd *cobra.Command, l *cli.ConfigLoader, id, key string) erro
 	return err
 }
 
-// kitInstallDir is the folder on a device in which the files of a device kit are installed.
+// kitInstallDir is the folder on a device in which the files of a device kit (archive with keys and configuration) are
+// installed.
 const kitInstallDir = "/etc/agentd"
 
 // writeDeviceKit generates a device's keys on this machine and writes the device's files into an archive.

@@ -62,7 +62,8 @@ func historyCommand() *cobra.Command {
 	return cli.GroupCommand("history", "Export the history of rounds", export)
 }
 
-// openSink returns a sink for the chosen format, a description of the destination, and a function that closes its file.
+// openSink returns the sink that writes the chosen format, a description of the destination, and a function that closes
+// the destination file.
 func (x *historyExportFlags) openSink(ctx context.Context, w io.Writer,
 	s *coordinatorsettings.ConfigFile) (sink history.Sink,
 	to string,

@@ -78,7 +78,7 @@ the broker; and files for Mosquitto. Move root.key to a machine without a networ
 	return cmd
 }
 
-// defaultAnswers are the answers to questions that neither a flag nor the user answers.
+// defaultAnswers contains the answers that are used if neither a flag nor the user gives an answer.
 var defaultAnswers = setup.Answers{FederationName: "air", BrokerURL: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg,
 	DeviceCount: 5}
 
@@ -91,7 +91,7 @@ type initWizard struct {
 	sample             *setup.CSVSample
 }
 
-// createFederation creates a federation. q is nil without a terminal.
+// createFederation creates a federation. q is nil if no terminal is available.
 func (f *initWizard) createFederation(out io.Writer, q *terminalPrompt) error {
 	if err := f.completeAnswers(q); err != nil {
 		return err

@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestInit checks that flags and a sample are sufficient without a terminal, and that missing answers are named.
+// TestInit checks that `coordinator init` works without a terminal if flags and a sample file are given, and that it
+// names the missing answers otherwise.
 func TestInit(t *testing.T) {
 	sample := write(t, "sample.csv", "site,heat,wind,power\nx,1,2,0\ny,2,3,1\nz,2,5,2\n")
 	discovered := write(t, "coordinator.discovered.yaml", "task:\n  inputs: [{name: t, unit: °C}, {name: p}]\n"+
@@ -77,8 +78,8 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// TestInitForThePackage checks that the next commands are those for the packaged service, whose files root must not
-// create.
+// TestInitForThePackage checks that the suggested next commands are those for the packaged service, whose files must
+// not be created by root.
 func TestInitForThePackage(t *testing.T) {
 	f := initWizard{}
 	said := f.nextStepsText(setup.FederationFiles{CoordinatorConfig: setup.PackagedConfigDir + "/coordinator.yaml",
@@ -91,7 +92,8 @@ func TestInitForThePackage(t *testing.T) {
 	}
 }
 
-// TestInitAsks checks that each question has a default, and that a sample provides most answers.
+// TestInitAsks checks that each question on the terminal has a default answer, and that a sample file provides most
+// answers.
 func TestInitAsks(t *testing.T) {
 	sample := write(t, "sample.csv", "heat,wind,power\n1,2,0.5\n2,3,1\n2,5,2\n")
 	for _, tt := range []struct {
@@ -140,7 +142,7 @@ func TestInitAddsDevices(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	for _, tt := range []struct {
 		devices []string
-		want    string // error, or lines of devices in the list
+		want    string // expected error, or expected lines of devices in the list of agents
 	}{
 		{nil, ""},
 		{[]string{"a " + one}, "a " + one + "\n"},

@@ -54,8 +54,8 @@ func loadConfigFile(l *cli.ConfigLoader) (*coordinatorsettings.ConfigFile, error
 	return &s, err
 }
 
-// newMeshBuilder returns a function that selects the neighbours of agents, or nil if agents do not mix. It is not in
-// package coordinatord, because agentd must not link the graph packages.
+// newMeshBuilder returns a function that selects the neighbours with which agents mix their models, or nil if agents do
+// not mix. The function is not in package coordinatord, because agentd must not link the graph packages.
 func newMeshBuilder(s *coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.MixingGraph, error),
 	error) {
 	if s.Round.Algorithm != spec.FedDec {

@@ -86,8 +86,8 @@ func diffModelsCommand(f *modelFolderFlags) *cobra.Command {
 	}
 }
 
-// diffModels prints the change ‖b − a‖₂, its largest coordinate and ‖a‖₂ for each tensor of two models, and then the
-// metadata that differ.
+// diffModels compares two models a and b. For each tensor it prints the norm of the change ‖b − a‖₂, the largest change
+// of a coordinate, and the norm ‖a‖₂. It then prints the metadata that differ.
 func diffModels(cmd *cobra.Command, before, after []byte) error {
 	c, err := modelfile.Compare(before, after)
 	if err != nil {

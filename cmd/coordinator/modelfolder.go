@@ -57,7 +57,7 @@ func (f *modelFolderFlags) listModels(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	list, err := models.List() // on error, list still contains the intact models
+	list, err := models.List() // after an error, list still contains the intact models
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "VERSION\tBYTES\tHASH\tMODEL\tROUND\tMADE (UTC)\tRISK\tHELD-OUT RISK\n")
 	rounds := f.historyEntryByVersion(run)

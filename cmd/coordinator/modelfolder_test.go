@@ -104,8 +104,8 @@ func TestTaskRuns(t *testing.T) {
 	}
 }
 
-// TestNoModels checks that a folder without models is reported, and that a run with only damaged models is listed with
-// none.
+// TestNoModels checks that a folder without models is reported, and that a run whose models are all damaged is listed
+// with 0 models.
 func TestNoModels(t *testing.T) {
 	if code, out, stderr := taskRuns(t, t.TempDir()); code != 1 || out != "" ||
 		!strings.Contains(stderr, "contains no models") {
@@ -126,8 +126,8 @@ func TestNoModels(t *testing.T) {
 	}
 }
 
-// TestRunWithoutJournal checks that models without a journal are an error that a restart cannot solve. The error must
-// name the possible commands.
+// TestRunWithoutJournal checks that if models exist but the journal is missing, `coordinator run` returns an error that
+// a restart cannot solve. The error must name the commands from which the operator can choose.
 func TestRunWithoutJournal(t *testing.T) {
 	dir := folder(t)
 	key := filepath.Join(t.TempDir(), "key")

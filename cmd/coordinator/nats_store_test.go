@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestCertificatesReplaced checks that new connections use new certificates without a restart, even from another
-// authority.
+// TestCertificatesReplaced checks that new connections to NATS use replaced certificate files without a restart, even
+// if another authority issued the certificates.
 func TestCertificatesReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,7 +8,8 @@ import (
 	"rsc.io/qr"
 )
 
-// TestQR reads the modules back from the drawing. Each must be there, surrounded by a light margin of four modules.
+// TestQR reads the modules (dots) of a QR code from its drawing as text. Every module must be present, and the code
+// must be surrounded by a light margin of four modules.
 func TestQR(t *testing.T) {
 	const text = "agentd join https://gw.example:8884 --token " +
 		"fm1.press-01.ONUXQ5DFMVXCA43FMNZGK5DTEE2HKD4YXVM7Z7EUNWSFVKV6SM57"
@@ -31,7 +32,7 @@ func TestQR(t *testing.T) {
 				at := 2*i + half - 4
 				inside := x >= 4 && x < code.Size+4 && at >= 0 && at < code.Size
 				if at >= code.Size+4 {
-					continue // this line is below the margin
+					continue // this line is below the bottom margin
 				}
 				if want := !inside || !code.Black(x-4, at); light != want {
 					t.Fatalf("module %d, %d is light: %v", x-4, at, light)

@@ -11,8 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestRestandardizeNeedsTheOwner checks that a request by another user is refused, since the service's user could not
-// read it. No file is left, and the error names the command.
+// TestRestandardizeNeedsTheOwner checks that a request for a new standardisation is refused if another user than the
+// service's user makes it, because the service could not read the request file. No file may be left behind, and the
+// error must name the correct command.
 func TestRestandardizeNeedsTheOwner(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("folders have no owner that counts")

@@ -47,7 +47,8 @@ func rootShowCommand() *cobra.Command {
 	}
 }
 
-// readRootDocument reads a root document from a file. The document may lack signatures.
+// readRootDocument reads a root document (signed list of trusted keys) from a file. The document may still lack
+// signatures.
 func readRootDocument(path string) (wire.RootDocument, error) {
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -83,7 +84,7 @@ func printRootDocument(w io.Writer, d *wire.RootDocument) error {
 	return err
 }
 
-// rootDocumentRotation contains the changes for the next root document.
+// rootDocumentRotation contains the changes that the next version of the root document makes.
 type rootDocumentRotation struct {
 	signingKeyPath, nextRootKeyPath, outputPath, nextCAPath string
 	nextCoordinatorKey                                      string
@@ -201,7 +202,7 @@ func sortKeys(all []wire.SigningPublicKey) []wire.SigningPublicKey {
 	return all
 }
 
-// rotateRootKeys changes the root keys in the document. The signing key becomes the first root key.
+// rotateRootKeys changes the root keys in the document. The signing key becomes the first of the root keys.
 func (r *rootDocumentRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.PrivateKey) error {
 	own := wire.SigningPublicKeyOf(key)
 	others := slices.DeleteFunc(d.RootKeys(), func(k wire.SigningPublicKey) bool {

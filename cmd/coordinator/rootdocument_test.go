@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestRootCommands creates a chain of root documents and installs them in order. A document that does not follow the
-// previous one, or that excludes the coordinator, must be refused.
+// TestRootCommands creates consecutive versions of a root document and installs them in order. A document that does not
+// follow the installed version, or that excludes the coordinator's key, must be refused.
 func TestRootCommands(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -93,7 +93,8 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
 		InitialModel: begin.initialModel, NewMeshBuilder: newMeshBuilder, RenderMosquittoACL: mosquittoACL,
 		OpenReplicaStore: natsStoreOpener(log), Board: board, RecentRecords: &recent}
-	var leading atomic.Pointer[coordinatord.Federation] // federation led by this process; nil while standing by
+	// leading is the federation that this process leads; nil while the process is a standby.
+	var leading atomic.Pointer[coordinatord.Federation]
 	reloader.ApplySettings = func(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
 		f := leading.Load()
 		if f == nil {
@@ -127,9 +128,9 @@ func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader
 	return asConfigError(l.Path, s.Cluster.IsEnabled(), coordinatord.Run(ctx, s, o))
 }
 
-// asConfigError converts an error that a restart cannot solve to a configuration error, whose exit status keeps a
-// service manager from restarting the program. If several coordinators share the state, an outdated one is restarted
-// nevertheless and stands by.
+// asConfigError converts an error that a restart cannot solve to a configuration error. The exit status of a
+// configuration error prevents a service manager from restarting the program. If several coordinators share the state,
+// a duplicate.OutdatedError is not converted, so that the outdated coordinator is restarted and becomes a standby.
 func asConfigError(path string, several bool, err error) error {
 	var other *aggregation.TaskMismatchError
 	var state *runs.StateError

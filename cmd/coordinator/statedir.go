@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// addStateDirFlags adds the flags --config and --state-dir to a command. They select the state folder without a running
-// coordinator.
+// addStateDirFlags adds the flags --config and --state-dir to a command. With these flags the command finds the state
+// folder without a running coordinator.
 func addStateDirFlags(cmd *cobra.Command, dir *string) {
 	var file string
 	flags := cmd.PersistentFlags()

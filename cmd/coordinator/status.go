@@ -17,6 +17,6 @@ func statusCommand() *cobra.Command {
 	})
 }
 
-// settingsWithoutValidation is the coordinator's configuration without validation. Commands that need only the state
-// folder must also work for users who cannot read the key files.
+// settingsWithoutValidation is the coordinator's configuration without validation. It is used by commands that need
+// only the state folder, because they must also work for users who cannot read the key files.
 type settingsWithoutValidation coordinatorsettings.ConfigFile

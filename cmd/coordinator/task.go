@@ -128,8 +128,8 @@ func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, abo
 	return a.YAML(), "The task of the configuration file; no run has begun yet.", nil
 }
 
-// taskOnlySettings is the coordinator's configuration with validation limited to the task. The user of the command may
-// be unable to read the key files.
+// taskOnlySettings is the coordinator's configuration with validation limited to the task, because the user of the
+// command may not have permission to read the key files.
 type taskOnlySettings coordinatorsettings.ConfigFile
 
 // Validate returns an error that lists all problems of the task.
@@ -179,7 +179,7 @@ func taskApplyCommand() *cobra.Command {
 	return cmd
 }
 
-// applyTaskFile applies the task in the file named in args, and prints the effect.
+// applyTaskFile applies the task in the file named by args, and prints the effect of the change.
 func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coordinatord.ApplyRequest) error {
 	set := extractTaskOverrides(l)
 	c, err := newAPIClient(l)
@@ -205,8 +205,8 @@ func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coo
 	return sendApplyRequest(cmd, c, a)
 }
 
-// extractTaskOverrides removes the task's keys from the --set flags and returns their values. These overrides apply to
-// the task and not to the coordinator's configuration.
+// extractTaskOverrides removes the keys of the task from the --set flags and returns their values. These values
+// override keys of the task instead of keys of the coordinator's configuration.
 func extractTaskOverrides(l *cli.ConfigLoader) map[string]string {
 	set := map[string]string{}
 	for key, value := range l.Overrides {
@@ -258,7 +258,7 @@ func taskSetCommand() *cobra.Command {
 	return cmd
 }
 
-// sendApplyRequest applies a task at the running coordinator and prints the result.
+// sendApplyRequest asks the running coordinator to apply a task, and prints the result.
 func sendApplyRequest(cmd *cobra.Command, c api.Client, a coordinatord.ApplyRequest) error {
 	var o coordinatord.ApplyPreview
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task", &a, &o); err != nil {
@@ -277,7 +277,7 @@ func asConfigRefusal(err error) error {
 	return err
 }
 
-// configRefusal is the error if the coordinator has rejected a configuration as invalid.
+// configRefusal is the error that reports that the coordinator has rejected a configuration as invalid.
 type configRefusal struct{ text string }
 
 func (r *configRefusal) Error() string { return r.text }

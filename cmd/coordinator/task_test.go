@@ -23,7 +23,7 @@ task:
   target: pm25 in 6h
 `
 
-// TestTaskShow checks that the announced task is shown and that no key is needed.
+// TestTaskShow checks that the command `task show` prints the announced task and needs no key.
 func TestTaskShow(t *testing.T) {
 	file := write(t, "coordinator.yaml", taskSection)
 	code, stdout, stderr := clitest.Run(rootCommand(), "task", "show", "--config", file)
@@ -51,8 +51,8 @@ func TestTaskShowRefuses(t *testing.T) {
 	}
 }
 
-// TestTaskSetKeys checks that --set without a FILE cannot change the applied task, and that `task set` accepts only
-// keys of the task.
+// TestTaskSetKeys checks that --set cannot change the applied task unless a FILE is given, and that `task set` accepts
+// only keys of the task.
 func TestTaskSetKeys(t *testing.T) {
 	file := write(t, "coordinator.yaml", "state_dir: "+t.TempDir()+"\n")
 	for _, tt := range []struct {

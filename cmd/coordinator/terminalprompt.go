@@ -14,7 +14,7 @@ type terminalPrompt struct {
 	input  io.Reader
 	output io.Writer
 	lines  *bufio.Reader
-	err    error // first error
+	err    error // first error while asking questions; nil if none
 }
 
 // print writes formatted text to the terminal.
@@ -24,7 +24,8 @@ func (q *terminalPrompt) print(format string, args ...any) {
 	}
 }
 
-// askText asks a question unless answer is already set. An empty input selects the default fallback.
+// askText asks a question and stores the input in answer, unless answer is already set. An empty input selects the
+// default answer fallback.
 func (q *terminalPrompt) askText(question string, answer *string, fallback string) {
 	if *answer != "" {
 		return
@@ -48,7 +49,7 @@ func (q *terminalPrompt) askText(question string, answer *string, fallback strin
 	}
 }
 
-// askYesNo asks a yes-or-no question. The default answer is no.
+// askYesNo asks a yes-or-no question. An empty input means no.
 func (q *terminalPrompt) askYesNo(question string, answer *bool) {
 	if q == nil {
 		return
@@ -66,7 +67,7 @@ func (q *terminalPrompt) askYesNo(question string, answer *bool) {
 	}
 }
 
-// askNumber is like askText but accepts only a positive whole number.
+// askNumber asks a question like askText, but accepts only a positive whole number.
 func (q *terminalPrompt) askNumber(question string, answer *int, fallback int) {
 	if *answer != 0 {
 		return

@@ -57,7 +57,7 @@ list, such as [0.5, -1, 3e-4]. docs/SIMULATION.md describes the use of --seed.`,
 	return cmd
 }
 
-// readNumbers reads a JSON list of numbers. Each number must be finite as a float32.
+// readNumbers reads a JSON list of numbers. Each number must be finite when it is converted to float32.
 func readNumbers(path string) ([]float32, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -82,14 +82,14 @@ func readNumbers(path string) ([]float32, error) {
 	return v, nil
 }
 
-// encodedNumbers contains a list of numbers encoded by a codec.
+// encodedNumbers is the result of encoding a list of numbers with a codec.
 type encodedNumbers struct {
 	Codec    spec.Codec `json:"codec"`
 	Seed     uint64     `json:"seed"`
 	Elements int        `json:"elements"`
 	Length   int        `json:"length"` // length of the encoding in bytes
 	Ratio    float64    `json:"ratio"`  // length divided by the length of uncompressed float32 elements
-	Bytes    string     `json:"bytes"`  // hexadecimal
+	Bytes    string     `json:"bytes"`  // encoded bytes as hexadecimal text
 	Decoded  []float32  `json:"decoded"`
 }
 

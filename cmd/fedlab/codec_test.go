@@ -21,7 +21,7 @@ func codecOf(t *testing.T, text string, args ...string) (code int, stdout, stder
 }
 
 // TestCodec checks each codec with values that it encodes exactly, such as multiples of 7/7 and 127/127, so that no
-// rounding is random. The bytes of bfloat16 and raw can be read directly.
+// value is rounded at random. For the codecs bfloat16 and raw, the encoded bytes can be checked directly.
 func TestCodec(t *testing.T) {
 	for _, tt := range []struct {
 		name       spec.Codec
@@ -50,8 +50,8 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// TestCodecDraws checks that numbers between two multiples are rounded at random by the seed, and that the same seed
-// gives the same bytes.
+// TestCodecDraws checks that numbers between two representable values are rounded at random, and that the same seed
+// yields the same bytes.
 func TestCodecDraws(t *testing.T) {
 	const numbers = `[7, 0.5, 1.5, 2.5, 3.5, -0.5, -1.5, -2.5]`
 	_, golden, _ := codecOf(t, numbers, "--name", "int4", "--seed", "1", "--json")

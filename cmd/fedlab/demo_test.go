@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestDemoSet checks that unknown keys and invalid values of the demo's configurations are rejected as in a file.
+// TestDemoSet checks that unknown keys and invalid values in the demo's --set flags are rejected as in a configuration
+// file.
 func TestDemoSet(t *testing.T) {
 	for _, c := range []struct{ flag, set, want string }{
 		{"--set", "round.evaluate.every=2", `--set: command line: unknown key "round.evaluate.every"`},

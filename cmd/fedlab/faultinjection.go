@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// slowAgentsFlag is the value of the flag --slow.
+// slowAgentsFlag is the value of the flag --slow, which makes a fraction of the agents slower by a factor.
 type slowAgentsFlag struct{ fraction, factor float64 }
 
 // String implements pflag.Value.
@@ -43,7 +43,7 @@ func (s *slowAgentsFlag) Set(text string) error {
 	return nil
 }
 
-// lyingAgentsFlag is the value of the flag --lie.
+// lyingAgentsFlag is the value of the flag --lie, which makes a fraction of the agents send false updates.
 type lyingAgentsFlag struct {
 	fraction float64
 	name     string
@@ -73,7 +73,7 @@ func (l *lyingAgentsFlag) Set(text string) (err error) {
 	return err
 }
 
-// randFor returns an independent source of random numbers for each purpose what.
+// randFor returns an independent source of random numbers for the purpose what.
 func (f *fleet) randFor(what string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(what))
@@ -126,7 +126,7 @@ func (m *faultInjector) delayOrDrop(kind mqtt.TopicKind) (after time.Duration, l
 	now := time.Now()
 	switch {
 	case kind != mqtt.KindUpdate && kind != mqtt.KindAgentToCoordinator && kind != mqtt.KindPeer:
-		return 0, false // such as presence, which would report that the agent has left
+		return 0, false // for example a presence message, which would otherwise report that the agent has left
 	case now.Before(m.vanishedUntil):
 		return 0, true
 	case kind != mqtt.KindUpdate:
@@ -148,13 +148,15 @@ type faultyConn struct {
 
 // Publish implements mqtt.Conn.
 func (c *faultyConn) Publish(msg mqtt.Message) error {
-	kind, _, _, _, _ := c.faults.topics.ParseTopic(msg.Topic) // ignore: a topic of another kind has KindUnknown
+	// The error does not matter, because any other topic yields KindUnknown.
+	kind, _, _, _, _ := c.faults.topics.ParseTopic(msg.Topic)
 	after, lost := c.faults.delayOrDrop(kind)
 	switch {
 	case lost:
 		return nil
 	case after > 0:
-		time.AfterFunc(after, func() { _ = c.Conn.Publish(msg) }) // ignore: Publish has already returned
+		// Ignore the error, because Publish has already returned.
+		time.AfterFunc(after, func() { _ = c.Conn.Publish(msg) })
 		return nil
 	}
 	return c.Conn.Publish(msg)

@@ -31,7 +31,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// memberProgram is the name of the program whose configuration and metrics the agents of a fleet use.
+// memberProgram is the name of the program whose configuration and metrics the agents in a fleet use.
 const memberProgram = "agentd"
 
 // fleet runs many agents in one process, for use in a testbed.
@@ -109,7 +109,7 @@ func (f *fleet) check() error {
 	return nil
 }
 
-// run runs the fleet, or only writes the list of its keys.
+// run runs the fleet, or only writes the list of the agents' public keys.
 func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	master, err := keys.ReadSigningKey(s.Identity.KeyFile)
 	if err != nil {
@@ -148,7 +148,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	return context.Cause(g.Context())
 }
 
-// trainer returns the trainer of agent i. Exactly the fraction of agents given by --lie sends false updates.
+// trainer returns the trainer of agent i. The flag --lie gives the exact fraction of agents that send false updates.
 func (f *fleet) trainer(i int, one *settings.Agent) training.Trainer {
 	var t training.Trainer = slow.Trainer{Trainer: agentconfig.LocalTrainer(one),
 		StepTime: one.Compute.DeclaredStepTime}
@@ -162,7 +162,8 @@ func (f *fleet) drawAgents(what string, fraction float64) []int {
 	return f.randFor(what).Perm(f.agents)[:int(math.Round(fraction*float64(f.agents)))]
 }
 
-// members returns the settings of all agents in the fleet. Exactly the fraction given by --slow takes slow local steps.
+// members returns the settings of all agents in the fleet. The flag --slow gives the exact fraction of agents that take
+// slow local steps.
 func (f *fleet) members(s *settings.Agent) []*settings.Agent {
 	slow := f.drawAgents("slow", f.slow.fraction)
 	all := make([]*settings.Agent, f.agents)

@@ -71,7 +71,8 @@ func TestFalsehood(t *testing.T) {
 	}
 }
 
-// TestMembers checks that exactly the given fraction of agents is slow, and that the rows are distributed to all.
+// TestMembers checks that exactly the given fraction of the agents is slow, and that the rows of the data are
+// distributed among all agents.
 func TestMembers(t *testing.T) {
 	base := settings.DefaultAgent()
 	base.ID, base.StateDir = "dev", "state"
@@ -85,7 +86,7 @@ func TestMembers(t *testing.T) {
 		switch one.Compute.DeclaredStepTime {
 		case 10 * time.Millisecond:
 			slow++
-		case 0: // measured
+		case 0: // the speed of this agent is measured instead of declared
 		default:
 			t.Errorf("agent %d takes %v per step", i, one.Compute.DeclaredStepTime)
 		}
@@ -106,7 +107,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// outbox is a connection that records the topics of published messages.
+// outbox is a connection that records the topics of the messages published over it.
 type outbox struct {
 	mqtt.Conn
 	mu     sync.Mutex
@@ -120,7 +121,7 @@ func (o *outbox) Publish(m mqtt.Message) error {
 	return nil
 }
 
-// take returns the topics since the previous call.
+// take returns the topics of the messages published since the previous call.
 func (o *outbox) take() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,8 +130,8 @@ func (o *outbox) take() []string {
 	return topics
 }
 
-// TestMischief checks that agents vanish for a round, or send their update a second after the deadline, with the given
-// probabilities and independently.
+// TestMischief checks that agents disappear for a round, or send their update a second after the deadline, each with
+// the given probability and independently of each other.
 func TestMischief(t *testing.T) { synctest.Test(t, testMischief) }
 
 func testMischief(t *testing.T) {
@@ -219,7 +220,7 @@ func TestListKeys(t *testing.T) {
 	}
 }
 
-// TestDraws checks that random sources depend only on purpose and seed.
+// TestDraws checks that the random numbers depend only on the purpose and the seed.
 func TestDraws(t *testing.T) {
 	first := func(seed uint64, what string) uint64 { return (&fleet{seed: seed}).randFor(what).Uint64() }
 	a := first(1, "a")

@@ -89,7 +89,7 @@ func experimentListText() string {
 	return b.String()
 }
 
-// reproduction is one invocation of the command.
+// reproduction is one invocation of the command that reproduces experiments.
 type reproduction struct {
 	out      string // folder for output files; empty means no files
 	json     bool
@@ -102,7 +102,7 @@ type reproduction struct {
 // claims do not hold.
 func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experiment) error {
 	if r.out != "" {
-		if err := os.MkdirAll(r.out, 0o777); err != nil { // fail before the experiments and not after them
+		if err := os.MkdirAll(r.out, 0o777); err != nil { // fail before the experiments instead of after them
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
@@ -135,7 +135,8 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 	return nil
 }
 
-// measure runs the experiments and prints each outcome. If the context ends, it returns the completed outcomes.
+// measure runs the experiments and prints the outcome of each. If the context ends, it returns the outcomes of the
+// completed experiments.
 func (r *reproduction) measure(ctx context.Context, experiments []reproduce.Experiment) (all []reproduce.Outcome,
 	_ error) {
 	for i, e := range experiments {
@@ -160,8 +161,8 @@ func (r *reproduction) measure(ctx context.Context, experiments []reproduce.Expe
 	return all, nil
 }
 
-// failureReasons returns the reasons why a claim does not hold. JSON output needs them, because it contains only the
-// measured values.
+// failureReasons returns the reasons why a claim of an experiment does not hold. They are printed in addition to JSON
+// output, which contains only the measured values.
 func (r *reproduction) failureReasons(report *reproduce.Report) (lines []string) {
 	for _, f := range report.Findings {
 		if r.json && !f.Holds {

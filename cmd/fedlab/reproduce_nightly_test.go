@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/datasets"
 )
 
-// TestReproduceFashion runs the experiments on images for two rounds.
+// TestReproduceFashion runs the experiments on images (Fashion-MNIST) for two rounds.
 func TestReproduceFashion(t *testing.T) {
 	if _, err := os.Stat(datasets.FashionFolder); err != nil && os.Getenv("CI") != "true" {
 		t.Skip(err)

@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-// TestReproduceOutside checks that experiments on external data run only by name, and that they report missing data.
+// TestReproduceOutside checks that experiments that need external data run only if they are named, and that they report
+// missing data.
 func TestReproduceOutside(t *testing.T) {
 	for id, lacks := range map[string]string{"har": "har.file", "fashion": "dataset-fashion-mnist"} {
 		code, stdout, _ := clitest.Run(rootCommand(), "reproduce", id, "--set", "fashion.folder=/nowhere")

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/reproduce"
 )
 
-// promised lists values of each experiment by the keys of docs/EXPERIMENTS.md.
+// promised lists, for each experiment, values that its output must contain, by the keys in docs/EXPERIMENTS.md.
 var promised = map[string]string{
 	"linear-gain": "K1_L1_E1_sw0 K10_L10_E1_sw0_theory K100_L100_E1_sw0_ci95",
 	"lab-1":       "K100_L100_E1_sw0 K100_L100_E1_sw0.1_theory",
@@ -43,8 +43,8 @@ var promised = map[string]string{
 	"robust":    "none_mean none_median_ci95 signflip:10_mean signflip:10_refuse_above signflip:10_centered_0.1",
 }
 
-// TestReproduceQuick runs the quick form of all experiments without arguments. Every claim must hold, and each
-// experiment must print a line.
+// TestReproduceQuick runs the quick form of all experiments. Every claim must hold, and each experiment must print one
+// line.
 func TestReproduceQuick(t *testing.T) {
 	if testing.Short() {
 		t.Skip("all experiments are not short")

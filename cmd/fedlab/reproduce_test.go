@@ -48,10 +48,12 @@ func TestReproduceOne(t *testing.T) {
 	}
 }
 
-// TestReproduceFails checks that a failed claim or an interrupted experiment is reported and makes the exit status 1.
+// TestReproduceFails checks that a claim that does not hold, or an interrupted experiment, is reported and leads to
+// exit status 1.
 func TestReproduceFails(t *testing.T) {
 	broken := reproduce.Lab3()
-	broken.Claims[0].NumeratorCase, broken.Claims[0].DenominatorCase = 1, 0 // "one local step is better than ten"
+	// the false claim "one local step is better than ten"
+	broken.Claims[0].NumeratorCase, broken.Claims[0].DenominatorCase = 1, 0
 	broken.Runs, broken.Window = 8, 100
 	impossible := reproduce.Lab4()
 	impossible.StepSize = 3
@@ -78,7 +80,7 @@ func TestReproduceFails(t *testing.T) {
 	}
 }
 
-// stopping is an experiment that is interrupted by Ctrl-C.
+// stopping is an experiment during which Ctrl-C is simulated.
 type stopping struct {
 	reproduce.Experiment
 	press func()
@@ -89,7 +91,8 @@ func (s stopping) Run(ctx context.Context, o reproduce.Options) (*reproduce.Repo
 	return s.Experiment.Run(ctx, o)
 }
 
-// TestReproduceInterrupted checks that completed experiments are kept, and that the report is marked as incomplete.
+// TestReproduceInterrupted checks that the outcomes of completed experiments are kept after an interruption, and that
+// the report is marked as incomplete.
 func TestReproduceInterrupted(t *testing.T) {
 	ctx, press := context.WithCancel(t.Context())
 	defer press()

@@ -102,8 +102,8 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 	return folded, append(events, ready)
 }
 
-// recordAggregationInPlan records the aggregation in the next plan, for comparison with later aggregations. It returns
-// events about agents with several large updates in a row.
+// recordAggregationInPlan records the aggregation in the plan of the next round, for comparison with later
+// aggregations. It returns an event for each agent that sent several large updates in a row.
 func (w *Aggregator) recordAggregationInPlan(next *round.Plan, e *round.AggregateUpdates, taken *aggregationAttempt,
 	told round.ReportedRiskSummary) (events []observe.Event) {
 	b := w.assessUpdateNorms(e)
@@ -193,13 +193,14 @@ func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.AggregateUpda
 	return folded, events, true
 }
 
-// fates maps the reason for leaving an update out to the answer that its agent receives.
+// fates maps each reason for leaving an update out of the model to the result (fate) that is sent to the update's
+// agent.
 var fates = map[LeaveOutReason]wire.UpdateFate{LeftOutNotFinite: wire.FateNotFinite, LeftOutRisk: wire.FateRiskExploded,
 	LeftOutNorm: wire.FateDominantNorm, LeftOutAbove: wire.FateLeftOutByRule}
 
-// updateSpread returns the root mean square of the distances of the clipped updates v_k from their weighted mean
-// v̄ = Σ f_k v_k / Σ f_k, which is √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²). For updates of one base model it is the consensus
-// distance of the agents. mean is ‖v̄‖²: see addSquaredMeanElements.
+// updateSpread returns the root mean square distance of the clipped updates v_k, with contribution factors f_k, from
+// their weighted mean v̄ = Σ f_k v_k / Σ f_k. It equals √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²). If all updates start from one
+// base model, it is the consensus distance of the agents. The argument mean is ‖v̄‖²: see addSquaredMeanElements.
 func updateSpread(set []round.Contribution, mean float64) float64 {
 	var total, squares float64
 	for _, x := range set {
@@ -209,8 +210,8 @@ func updateSpread(set []round.Contribution, mean float64) float64 {
 	return math.Sqrt(max(0, squares/total-mean))
 }
 
-// addSquaredMeanElements adds the squared elements of the weighted mean of the updates to sum and returns the result. d
-// contains part of the aggregate computed by the rule "mean".
+// addSquaredMeanElements adds the squares of some elements of the weighted mean of the updates to sum and returns the
+// result. d contains the same elements of the aggregate that the rule "mean" computed.
 func addSquaredMeanElements(sum float64, set []round.Contribution, d []float64, scale float64) float64 {
 	total, draws := 0.0, 0
 	for _, x := range set {

@@ -22,15 +22,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// InlineTask is the maximum size in bytes of a task inside an announcement. An inline model may add
-// wire.MaxInlineBlobBytes.
+// InlineTask is the maximum size in bytes of a task that is sent inside an announcement. A model inside the same
+// announcement may have another wire.MaxInlineBlobBytes.
 const InlineTask = 8 << 10
 
 // Config is the configuration of the learning task and its rounds.
 type Config struct {
 	Round       round.Config
-	Task        wire.Task // task without standardisation
-	Standardize bool      // true if a run begins with a statistics round
+	Task        wire.Task // learning task, without the standardisation of its columns
+	Standardize bool      // true if a run begins with a statistics round, which computes the standardisation
 	// FeatureClipDeviations is the number of standard deviations to which standardised features are clipped; 0 means no
 	// clipping.
 	FeatureClipDeviations float64
@@ -220,7 +220,8 @@ func (w *Aggregator) scheduleStepsPerRound() uint64 {
 	return uint64(w.compiledTask.Task.Training.MaxLocalSteps)
 }
 
-// NonInlineBlobs returns the task and the model of a plan if they are too large for its announcements.
+// NonInlineBlobs returns the task and the model of a plan, each only if it is too large to be sent inside an
+// announcement.
 func (w *Aggregator) NonInlineBlobs(p *round.Plan) []publish.Blob {
 	var all []publish.Blob
 	if p.Task.IsSet() && p.Task.Inline == nil {
@@ -232,8 +233,8 @@ func (w *Aggregator) NonInlineBlobs(p *round.Plan) []publish.Blob {
 	return all
 }
 
-// syncArchive is the minimum time between archive writes that are synced to disk. A power failure may lose the models
-// written in between, but not the current model in its slot.
+// syncArchive is the minimum time between two archive writes that are synced to disk. A power failure may lose the
+// archived models written in between. It cannot lose the current model, which is also stored in a slot file.
 const syncArchive = 10 * time.Second
 
 // archiveModel stores a model and its optimiser state in the archive of the run.
@@ -299,7 +300,8 @@ func (w *Aggregator) RestoreModelFile(r *round.JournalRecord) error {
 	return err
 }
 
-// encodeModel returns the safetensors file of a model in pieces. All pieces except the first are views into data.
+// encodeModel returns the safetensors file of a model as a list of byte slices. All slices except the first share
+// memory with data.
 func (w *Aggregator) encodeModel(run wire.RunID, version wire.ModelVersion, data []byte, hash wire.Digest) ([][]byte,
 	error) {
 	t := w.compiledTask

@@ -77,14 +77,16 @@ func (e ModelReady) Describe(d *observe.EventDescription) {
 	e.RiskAssessment.describeRiskCondition(d, e.Version)
 }
 
-// RepeatedLargeUpdates is emitted for an agent whose recent updates all had more than 3 times the usual norm: from the
-// third such update on, and once more after an update of usual norm. The device has unusual data or is dishonest.
+// RepeatedLargeUpdates is emitted for an agent that sent at least three consecutive updates with more than 3 times the
+// usual norm. It is emitted for each such update, and once more after an update of usual norm. The device has unusual
+// data or is dishonest.
 type RepeatedLargeUpdates struct {
 	Round              wire.RoundID
 	Agent              wire.AgentID
 	ConsecutiveUpdates int               // number of consecutive large updates; 0 after a usual update
 	SinceVersion       wire.ModelVersion // version of the model before the first large update
-	// norm of the update and usual norm, each divided by the weight of the agent's steps
+	// Norm is the norm of the latest update and UsualNorm the usual norm of updates. Each is divided by the step weight
+	// (the factor on the agent's local step size).
 	Norm, UsualNorm float64
 	ClippedNorm     float64 // norm of the update after clipping; 0 if it was left out
 }
@@ -113,8 +115,8 @@ const ModelRejectedCondition = "rejected model"
 type ModelRejected struct {
 	Round              wire.RoundID
 	Version            wire.ModelVersion
-	EarlierVersion     wire.ModelVersion // version of the earlier model
-	NextVersion        wire.ModelVersion // new version number of the earlier model
+	EarlierVersion     wire.ModelVersion // version of the earlier model from which the run continues
+	NextVersion        wire.ModelVersion // version number under which the run continues with the earlier model
 	MedianReportedRisk float64           // median of the reported risks; 0 if fewer than 3 agents reported a risk
 	SuspectAgents      []wire.AgentID
 }

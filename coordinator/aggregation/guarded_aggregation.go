@@ -19,10 +19,10 @@ import (
 type aggregationAttempt struct {
 	contributions  []round.Contribution
 	modelVector    []byte                // encoded parameters of the model
-	updateNorms    []float64             // norms of the updates, divided by the weights of the agents' steps
+	updateNorms    []float64             // norms of the updates, each divided by the agent's step weight
 	heldOutScore   *learner.Score        // score of the model; nil without held-out data
 	updateSpread   float64               // RMS distance of the updates from their mean; NaN unless the rule is the mean
-	aggregateNorm  float64               // ‖D_i‖₂ of the aggregate
+	aggregateNorm  float64               // Euclidean norm ‖D_i‖₂ of the aggregate D_i
 	modelStepNorm  float64               // ‖w_i − w_{i−1}‖₂, the norm of the server optimiser's step
 	serverState    [][]float64           // state of the server optimiser and the rule after this round
 	ruleAssessment rule.UpdateAssessment // updates that the rule excluded or clipped
@@ -46,13 +46,15 @@ var (
 	errDiverged = errors.New("the local steps of most participants have diverged from the base model")
 )
 
-// aggregateGuarded aggregates a set of updates and rejects a model that is not finite or has diverged on held-out data.
-// Updates above aggregation.refuse_above are left out first. Others are clipped to aggregation.clip and clip_above.
-// After a rejection it aggregates again without the large updates, or without the largest. If that model is also
-// rejected, it returns an error.
+// aggregateGuarded aggregates a set of updates. It rejects a model that is not finite or has diverged on held-out data.
 //
-// If round.robust is set and some updates outweigh all others, it also aggregates without them. Held-out data select
-// the better model. Without held-out data the second model is used, unless the rule requires more updates.
+// Updates above aggregation.refuse_above are left out first. Other updates are clipped to aggregation.clip and
+// clip_above. If the resulting model is rejected, aggregateGuarded aggregates again without the suspiciously large
+// updates, or without the largest update. If that model is also rejected, it returns an error.
+//
+// If round.robust is set and some updates outweigh all others, aggregateGuarded computes a second model without them.
+// Held-out data select the better model. Without held-out data the second model is used, unless the rule requires more
+// updates.
 //
 // It returns an event for each update that is left out. The result depends only on the set and the plan.
 func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.UpdateSpool,
@@ -268,7 +270,8 @@ type UpdateLeftOut struct {
 	Round  wire.RoundID
 	Agent  wire.AgentID
 	Reason LeaveOutReason
-	// norm of the update and usual norm (round.UsualNorm), each divided by the weight of the agent's steps
+	// Norm is the norm of the update and UsualNorm the usual norm (round.UsualNorm). Each is divided by the step weight
+	// (the factor on the agent's local step size).
 	Norm, UsualNorm float64
 }
 
@@ -288,8 +291,8 @@ type UpdatesClipped struct {
 	Round  wire.RoundID
 	Reason ClipReason
 	Agents []wire.AgentID
-	// LongestNorm is the largest norm before clipping and MaxNorm the norm after clipping, each divided by the weight
-	// of the agent's steps. For the bound "radius", both are distances from the last aggregate.
+	// LongestNorm is the largest norm before clipping and MaxNorm the norm after clipping, each divided by the agent's
+	// step weight. For the bound "radius", both are distances from the last aggregate.
 	LongestNorm, MaxNorm float64
 }
 

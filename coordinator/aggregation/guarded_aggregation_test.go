@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// line is held-out data on the line y = 2x.
+// line contains held-out rows on the line y = 2x.
 var line = data.MemorySource(rowsOfLine)
 
 func rowsOfLine([]string, string) (*learner.Samples[float32], error) {
@@ -124,7 +124,7 @@ func TestGuard(t *testing.T) {
 		recent  []round.PastAggregationSummary
 		updates []float32
 		model   float32 // expected weight; 0 if the round is abandoned
-		left    string  // agents that are left out, and the reasons
+		left    string  // agents whose updates are left out, and the reasons
 	}{
 		{"nothing to leave out", line, 1, nil, []float32{1, 1.5, 0.5, 1, 1}, 2, ""},
 		{"1e30", line, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 refuse_above"},
@@ -291,8 +291,8 @@ func TestGuardAfterACrash(t *testing.T) {
 	}
 }
 
-// TestRiskOfWhatWasTaken checks that the reported risk is the mean over the updates in the model, without the updates
-// left out.
+// TestRiskOfWhatWasTaken checks that the reported mean risk of a round does not include agents whose updates were left
+// out of the model.
 func TestRiskOfWhatWasTaken(t *testing.T) {
 	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1, 1, 1)
 	w.cfg.Round.UsesRobustAggregation = true

@@ -11,8 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// modelBeforeRestandardization returns the model from which a run with a new standardisation continues, and the model's
-// old standardisation. The model is nil if there is none or if it is lost; an error may be temporary.
+// modelBeforeRestandardization returns the model from which a run with a new standardisation continues, and the old
+// standardisation of this model. The returned model is nil if the run has no earlier model or if that model is lost. An
+// error may be temporary.
 func (w *Aggregator) modelBeforeRestandardization() ([]float32, learner.Standardization, error) {
 	o := w.folder.Origin
 	if !o.Restandardized {

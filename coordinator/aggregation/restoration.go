@@ -13,9 +13,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// RestoreTaskAndModel loads the task and the model of a journaled round. If the model is lost, it returns a record
-// between two rounds, based on the newest intact model that is older. If no older model is intact, it uses the newest
-// model. Unless otherTask is true, the task of the run must equal the configured task. It calls report for each repair.
+// RestoreTaskAndModel loads the task and the model of the round in the journal and returns the journal record to
+// continue from. If the model is lost, the returned record abandons the round and continues from the newest intact
+// model that is older. If no older model is intact, it continues from the newest intact model. Unless otherTask is
+// true, the task of the run must equal the configured task. RestoreTaskAndModel calls report for each repair.
 func (w *Aggregator) RestoreTaskAndModel(r round.JournalRecord, otherTask bool,
 	report func(observe.Event)) (round.JournalRecord,
 	error) {
@@ -43,9 +44,9 @@ func (w *Aggregator) RestoreTaskAndModel(r round.JournalRecord, otherTask bool,
 	return w.restoreModel(r, report)
 }
 
-// restoreTask returns the task of the journaled round. It reads the task file, or the journal if the task is small.
-// Otherwise it rebuilds the task from the configuration and the standardisation in a model file. The hash of the task
-// must match the journal.
+// restoreTask returns the task of the round in the journal. It reads the task file, or the journal if the task is
+// small. Otherwise it rebuilds the task from the configuration and the standardisation in a model file. The hash of the
+// task must match the journal.
 func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Event)) (t wire.Task, blob []byte,
 	err error) {
 	want := r.Plan.Task
@@ -96,8 +97,8 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 	return t, blob, err
 }
 
-// rebuildTaskBlob combines the configured task with the standardisation of the run's models, newest first. It returns
-// the first encoded task that satisfies is, or nil.
+// rebuildTaskBlob combines the configured task with the standardisation of each model of the run, newest first. It
+// returns the first encoded task for which is returns true, or nil.
 func (w *Aggregator) rebuildTaskBlob(is func(blob []byte) bool) []byte {
 	versions, err := w.folder.CurrentRunModels.Versions()
 	if err != nil {
@@ -142,7 +143,7 @@ func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Eve
 	switch {
 	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return r, damage
-	case damage == nil && data == nil: // both slots are damaged
+	case damage == nil && data == nil: // both slots of the model are damaged
 		return r, errors.Join(w.restoreModelSlot(r.Run, p.BaseModelVersion, archived), w.setBaseModel(archived))
 	case data != nil && damage != nil: // the previous process ended before archiving the model
 		w.unarchivedModel = kept
@@ -214,9 +215,9 @@ func (w *Aggregator) setBaseModel(data []byte) error {
 	return wire.DecodeVector(make([]float32, len(data)/4), data)
 }
 
-// fallBackToSoundModel abandons the journaled round because its model is lost. It returns a record for the next round,
-// based on the newest intact model that is older. If no older model is intact, it uses the newest model. The updates of
-// the round are lost.
+// fallBackToSoundModel abandons the round in the journal because the model of the round is lost. It returns a journal
+// record for the next round, based on the newest intact model that is older. If no older model is intact, it uses the
+// newest intact model. The updates of the abandoned round are lost.
 func (w *Aggregator) fallBackToSoundModel(r round.JournalRecord, versions []uint64, damage error,
 	report func(observe.Event)) (round.JournalRecord, error) {
 	p := &r.Plan

@@ -26,8 +26,8 @@ type riskMonitor struct {
 	exploded              bool
 }
 
-// assess compares a new model with the previous ones. It uses the risk on held-out data. Without such data it uses the
-// median of the participants' risks.
+// assess compares a new model with the previous models. It uses the risk on held-out data. Without such data it uses
+// the median of the participants' risks.
 func (r *riskMonitor) assess(m *ModelReady) RiskAssessment {
 	a := RiskAssessment{RiskDataSource: "median of the values reported by agents", Risk: m.MedianReportedRisk}
 	if m.HeldOutScore != nil {

@@ -55,32 +55,34 @@ func TestCentredClippingAgain(t *testing.T) {
 	foldsAgain(t, w, next)
 }
 
-// TestOneBeginsAnew checks that configuring an optimiser during a run keeps the rule's state, and vice versa. The log
-// names the component that starts from its initial state.
+// TestOneBeginsAnew checks that configuring a server optimiser during a run keeps the state of the aggregation rule,
+// and vice versa. The log names the component that starts from its initial state.
 func TestOneBeginsAnew(t *testing.T) {
 	fedavgm := optimizer.Config{Name: "fedavgm", LearningRate: 1, Momentum: 0.5, Tau: 1}
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
 	var log bytes.Buffer
 	w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	next()                                // the aggregate is 0.5
-	w.cfg.Round.ServerOptimizer = fedavgm // momentum in the next round: 1
+	next()                                // after this round the aggregate is 0.5
+	w.cfg.Round.ServerOptimizer = fedavgm // the next round yields the momentum 1
 	if next(); w.weight() != 1.5 || !strings.Contains(log.String(), "name=fedavgm") ||
 		strings.Contains(log.String(), "name=centered_clipping") {
 		t.Errorf("weight %v, want 1.5; log %s", w.weight(), &log)
 	}
 	log.Reset()
-	w.cfg.Round.Aggregation = rule.DefaultConfig() // momentum in the next round: 0.5 + 2
+	w.cfg.Round.Aggregation = rule.DefaultConfig() // the next round yields the momentum 0.5 + 2
 	if next(); w.weight() != 4 || log.Len() > 0 {
 		t.Errorf("weight %v, want 4; log %s", w.weight(), &log)
 	}
-	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5} // momentum: 1.25 + 0.5
+	// the next round yields the momentum 1.25 + 0.5
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5}
 	if next(); w.weight() != 5.75 || !strings.Contains(log.String(), "name=centered_clipping") ||
 		strings.Contains(log.String(), "name=fedavgm") {
 		t.Errorf("weight %v, want 5.75; log %s", w.weight(), &log)
 	}
 }
 
-// TestBackToAnAggregate checks that a run that begins from a model continues with the aggregate stored with it.
+// TestBackToAnAggregate checks that a run that starts from an archived model also restores the aggregate stored with
+// that model, from which centred clipping continues.
 func TestBackToAnAggregate(t *testing.T) {
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
 	for range 3 {

@@ -13,7 +13,8 @@ import (
 )
 
 // The state of the server optimiser and of the rule is stored with the model that it produced. If a round is aggregated
-// again after a crash, it starts from the same state. A run that returns to an earlier model also returns to its state.
+// again after a crash, it starts from the same state. A run that returns to an earlier model also restores the state
+// stored with that model.
 
 // statefulComponent is an optimiser or an aggregation rule that keeps state between rounds.
 type statefulComponent struct {
@@ -88,8 +89,8 @@ type componentWithLostState struct {
 	unpackError error
 }
 
-// unpackServerState decodes the output of packServerState. begun lists the components that start from their initial
-// state.
+// unpackServerState decodes the output of packServerState. The result begun lists the components that start from their
+// initial state because their stored state is missing or damaged.
 func (w *Aggregator) unpackServerState(b []byte) (state [][]float64, begun []componentWithLostState) {
 	d := w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount()
 	parts := map[string][]byte{}
@@ -140,7 +141,7 @@ func (w *Aggregator) archivedServerState(models *store.ModelFolder, version uint
 		2*(1+255)+8*w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount()*most)
 }
 
-// inheritedServerState returns the state stored with the model from which the run begins, or nil if none is stored.
+// inheritedServerState returns the state stored with the model from which the run begins, or nil if no state is stored.
 func (w *Aggregator) inheritedServerState() ([][]float64, error) {
 	from := w.folder.Origin
 	run, version, ok := runs.ParseModelName(from.Model, 0)

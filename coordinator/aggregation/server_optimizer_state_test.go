@@ -19,7 +19,7 @@ import (
 // momentum is an Aggregator with the server optimiser FedAvgM.
 type momentum struct {
 	*Aggregator
-	journaled *round.Plan // plan of the next round
+	journaled *round.Plan // plan of the next round in the journal
 }
 
 // withMomentum returns an Aggregator with FedAvgM, and a function that aggregates a round of the given updates.
@@ -34,7 +34,7 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggr
 		t.Fatal(err)
 	}
 	return momentum{w, &plan}, func() round.AggregationEnded {
-		w.folder.ModelSlots.ProtectNewest() // saving the journal does the same
+		w.folder.ModelSlots.ProtectNewest() // as in production, where saving the journal protects the newest slot
 		plan.RecentAggregations = nil
 		e.Plan = plan
 		folded, _ := w.Aggregate(1, spool, e)
@@ -46,8 +46,8 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggr
 	}
 }
 
-// TestServerMomentum checks the weights for m = 1, 1.5, 1.75, with D = 1 in each round and steps of half of m, across
-// restarts.
+// TestServerMomentum checks the model weights that the optimiser FedAvgM computes across restarts. Each round has the
+// aggregate D = 1, so the momentum is m = 1, 1.5, 1.75, and each step is m/2.
 func TestServerMomentum(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
 	for i, want := range []float32{0.5, 1.25, 2.125} {
@@ -101,7 +101,7 @@ func TestStateOfAnotherModel(t *testing.T) {
 		var log bytes.Buffer
 		w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		next()
-		next() // the weight is 1.25
+		next() // after this round the model's weight is 1.25
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}
@@ -123,7 +123,8 @@ func TestStateOfAnotherModel(t *testing.T) {
 	}
 }
 
-// TestBackToAModel checks that a run that begins from a model continues with the state stored with it.
+// TestBackToAModel checks that a run that starts from an archived model also restores the optimiser state stored with
+// that model.
 func TestBackToAModel(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
 	for range 3 {
@@ -152,8 +153,8 @@ func TestBackToAModel(t *testing.T) {
 	}
 }
 
-// TestRefuseAbove checks that large updates are left out before the aggregation, or clipped. An agent whose update
-// outweighs all others is suspended.
+// TestRefuseAbove checks that large updates are either left out before the aggregation or clipped, as configured. An
+// agent whose update outweighs all others is suspended.
 func TestRefuseAbove(t *testing.T) {
 	for _, tt := range []struct {
 		above   float64
@@ -166,7 +167,7 @@ func TestRefuseAbove(t *testing.T) {
 		{0, []float32{1, 1, 1, 1, 4.9}, 1.4, 0, 0},
 		{0, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
 		{3, []float32{1, 1, 1, 1, 3.5}, 1, 1, 0},
-		{3, []float32{1, 1, 1, 3.5}, 1.5, 0, 0}, // too few updates for a usual norm
+		{3, []float32{1, 1, 1, 3.5}, 1.5, 0, 0}, // there are too few updates for a usual norm
 		{3, []float32{1, 1, 1, 1, 2.9}, 1.38, 0, 0},
 		{100, []float32{1, 1, 1, 1, 99}, 1, 1, 1},
 		{100, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
@@ -196,8 +197,8 @@ func TestRefuseAbove(t *testing.T) {
 	}
 }
 
-// TestTooFewToFold checks that all updates are used if the rule requires more than the guard would keep. If the rule
-// requires more than exist, the round is abandoned.
+// TestTooFewToFold checks that suspect updates are used as well if the rule requires more updates than the guard would
+// keep. If the rule requires more updates than the round has, the round is abandoned.
 func TestTooFewToFold(t *testing.T) {
 	// The rule keeps the median of an odd number of updates, and no update of an even number.
 	nearHalf := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12}

@@ -16,8 +16,8 @@ import (
 // of an aggregation beyond the models.
 const strip = 1 << 15
 
-// spooledUpdateReader implements [rule.UpdateReader] for updates stored in a spool. It verifies checksums while
-// reading.
+// spooledUpdateReader implements [rule.UpdateReader] for updates stored in a spool (the folder with the updates of one
+// round). It verifies the checksums of the updates while reading.
 type spooledUpdateReader struct {
 	packedSpool
 	contributions       []round.Contribution
@@ -107,8 +107,8 @@ func (u *spooledUpdateReader) verifyChecksums() error {
 	return nil
 }
 
-// readElements returns elements [from, to) of update k and sets u.unitBytes to their encoded units. Both are valid
-// until the next call.
+// readElements returns elements [from, to) of update k, and sets u.unitBytes to the encoded form of these elements.
+// Both are valid until the next call.
 func (u *spooledUpdateReader) readElements(k, from, to int) ([]float32, error) {
 	start, end, first := codec.EncodedByteRange(u.codec, u.dimension, from, to)
 	elements, _ := u.codec.IndependentUnitSize()
@@ -138,7 +138,7 @@ func wrapSpoolReadError(agent wire.AgentID, err error) error {
 }
 
 // SpooledUpdates returns the updates in the spool of a round that an earlier process began. Training updates include
-// their norm. Updates with a damaged manifest are omitted, and their agents are asked again.
+// their norm. An update with a damaged manifest is omitted, and its agent must upload it again.
 func (w *Aggregator) SpooledUpdates(s *store.UpdateSpool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate,
 	error) {
 	all := map[wire.AgentID]round.SpooledUpdate{}

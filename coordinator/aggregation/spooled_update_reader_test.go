@@ -89,7 +89,7 @@ func TestStrips(t *testing.T) {
 	}
 }
 
-// ruleOf returns a configuration of the rule in which its parameters have an effect.
+// ruleOf returns a configuration of the named aggregation rule whose parameters change the result.
 func ruleOf(name string) rule.Config {
 	c := rule.Config{Rule: name, TrimShare: 0.2}
 	switch name {

@@ -13,8 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A statistics round in the middle of a run includes agents that joined after the first one. The model is kept and
-// converted to the new standardisation, with unchanged predictions on raw data. The result is the next version.
+// A statistics round in the middle of a run includes agents that joined after the first statistics round. The model is
+// kept and converted to the new standardisation, with unchanged predictions on raw data. The result is the next
+// version.
 
 // planRestandardizationIfDue returns the plan of a statistics round if RestandardizeVersions contains the model version
 // of next. Otherwise it returns next.

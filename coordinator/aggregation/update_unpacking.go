@@ -21,9 +21,9 @@ func (w *Aggregator) wrapPackedSpool(s *store.UpdateSpool) packedSpool {
 	return packedSpool{s, codec.ForName[float32](w.compiledTask.Task.Training.UpdateCodec)}
 }
 
-// unpackSpool returns a spool whose updates can be read in strips. If the codec can only decode whole vectors, it
-// decodes the updates to a temporary spool within the round's spool, which done removes; after a restart it decodes
-// them again.
+// unpackSpool returns a spool whose updates can be read in strips. If the codec can only decode whole vectors,
+// unpackSpool decodes the updates into a temporary spool within the round's spool. The caller must call done to remove
+// the temporary spool. After a restart the updates are decoded again.
 func (w *Aggregator) unpackSpool(r wire.RoundID, spool *store.UpdateSpool, set []round.Contribution) (all packedSpool,
 	done func(), err error) {
 	all, done = w.wrapPackedSpool(spool), func() {}

@@ -26,7 +26,8 @@ func keyOf(n byte) ed25519.PrivateKey {
 
 func public(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
 
-// site is a state folder with the signed heads of its history.
+// site is a state folder with an audit log, and the signed heads (number and hash of the newest entry) in the run's
+// history.
 type site struct {
 	t     *testing.T
 	dir   string
@@ -103,7 +104,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestTampered modifies the folder like an attacker with write access but without the key.
+// TestTampered checks that Verify detects modifications of the folder by an attacker with write access but without the
+// key.
 func TestTampered(t *testing.T) {
 	edit := func(s *site, change func(lines []string) []string) {
 		path := filepath.Join(s.dir, Folder, nameOfFileFrom(1))
@@ -220,7 +222,7 @@ func TestFiles(t *testing.T) {
 	if r, err := s.verify(); err != nil || r.FirstEntry == 1 || r.LastEntry != 20 || r.LastVerifiedEntry != 20 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// an empty file, as after a power cut
+	// Create an empty file, as a power cut may leave behind.
 	if err := os.WriteFile(filepath.Join(s.dir, Folder, nameOfFileFrom(21)), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

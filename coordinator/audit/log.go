@@ -30,19 +30,19 @@ type EventKind string
 // Kinds of events in the audit log.
 const (
 	Started EventKind = "started" // a process started; PublicKey is the coordinator's key
-	Epoch   EventKind = "epoch"   // the epoch was raised to Subject
-	Command EventKind = "command" // a request in Subject, logged before it is executed
-	Refused EventKind = "refused" // the previous command or an update was rejected; Subject is the reason
+	Epoch   EventKind = "epoch"   // the epoch was raised to the number in Subject
+	Command EventKind = "command" // operator request in Subject; the entry is written before the request is executed
+	Refused EventKind = "refused" // the preceding command or an update was rejected; Subject is the reason
 	Joined  EventKind = "joined"  // a device enrolled with a token
 	Renewed EventKind = "renewed" // a device renewed its key, its certificate or both
-	// any device may enrol until the time in Subject; enrolment is closed if Subject is empty.
+	// Any device may enrol until the time in Subject. Enrolment is closed if Subject is empty.
 	Opened    EventKind = "opened"
 	Reloaded  EventKind = "reloaded"  // the list of agents was reloaded after a signal
 	LeftOut   EventKind = "left out"  // an agent's update was left out of a model
 	Sidelined EventKind = "sidelined" // an agent was suspended from rounds
 	Released  EventKind = "released"  // an agent's suspension ended
 	Clone     EventKind = "clone"     // two devices use one identity
-	Lost      EventKind = "lost"      // earlier entries could not be logged
+	Lost      EventKind = "lost"      // earlier entries were lost because they could not be written
 	Foreign   EventKind = "foreign"   // another process used the coordinator's key
 )
 
@@ -95,7 +95,7 @@ type Log struct {
 	closed        bool
 
 	headMutex sync.Mutex
-	head      ChainHead // newest entry on disk, without a signature
+	head      ChainHead // number and hash of the newest entry on disk; not signed
 
 	wake, stop, done chan struct{}
 }
@@ -167,7 +167,7 @@ func FileNames(disk store.Disk, state string) (names []string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	for _, e := range entries { // ReadDir sorts by name
+	for _, e := range entries { // ReadDir sorts the entries by name
 		if n, of := strings.CutSuffix(e.Name(), ".jsonl"); of && len(n) == 20 && strings.Trim(n, "0123456789") == "" {
 			names = append(names, e.Name())
 		}

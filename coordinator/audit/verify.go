@@ -45,8 +45,8 @@ func (e *lineError) Error() string { return fmt.Sprintf("%s:%d: %s", e.path, e.l
 // Verify verifies the log of a state folder against the signed heads of its history. heads are in order, with nil for a
 // round without a head. key is the coordinator's current public key; the log contains earlier ones.
 //
-// The error identifies the first mismatch: a changed or missing entry, a head that is not in the log, or a head that no
-// key of this coordinator signed.
+// The error identifies the first mismatch: a changed or missing entry, a signed head that is not in the log, or a head
+// that no key of this coordinator signed.
 func Verify(state string, federation wire.FederationName, key ed25519.PublicKey, heads iter.Seq2[*SignedHead,
 	error]) (VerificationReport,
 	error) {
@@ -145,8 +145,8 @@ func linesOfFile(path string, failed *error) iter.Seq2[int, []byte] {
 	}
 }
 
-// verifyHeadSignatures verifies the signatures of the heads. A head must be signed with the current key, or with a key
-// in an entry that a signature of the current key covers.
+// verifyHeadSignatures verifies the signatures of the heads. A head must be signed with the current key, or with an
+// older key that is recorded in an entry covered by a signature of the current key.
 func (r *VerificationReport) verifyHeadSignatures(federation wire.FederationName, present ed25519.PublicKey,
 	keys map[uint64]ed25519.PublicKey,
 	signed map[uint64]*SignedHead) error {

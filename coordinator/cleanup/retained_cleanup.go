@@ -45,8 +45,8 @@ type Config struct {
 type RetainedCleanup struct {
 	cfg           Config
 	nextCleanupAt time.Time // time of the next cleanup; zero while disconnected
-	// cleanupEndsAt is the time limit of the current cleanup; zero if none is active. The cleanup ends earlier if the
-	// broker returns the probe.
+	// cleanupEndsAt is the time limit of the current cleanup; zero if no cleanup is active. The cleanup ends earlier if
+	// the broker returns the probe message.
 	cleanupEndsAt        time.Time
 	beaconCellByAgent    map[wire.AgentID]string // last topic levels (cells) of the beacons found in this cleanup
 	deletedMessages      ForeignMessagesDeleted
@@ -57,11 +57,11 @@ type RetainedCleanup struct {
 // New returns a RetainedCleanup. The first cleanup starts with LinkUp.
 func New(cfg Config) *RetainedCleanup { return &RetainedCleanup{cfg: cfg} }
 
-// LinkUp starts a cleanup after a connect. The coordinator has just subscribed to its own filters.
+// LinkUp starts a cleanup after a connect. The caller has just subscribed to the coordinator's own filters.
 func (s *RetainedCleanup) LinkUp(now time.Time) { s.startCleanup(now, nil) }
 
-// startCleanup subscribes to all topics to be checked, then publishes a probe. The broker returns the probe after the
-// retained messages.
+// startCleanup subscribes to all topics to be checked, then publishes a probe message. The broker returns the probe
+// message after all retained messages.
 func (s *RetainedCleanup) startCleanup(now time.Time, filters []string) {
 	s.nextCleanupAt, s.cleanupEndsAt = now.Add(interval), now.Add(maxDuration)
 	s.beaconCellByAgent, s.deletedMessages, s.foundForeignMessages = map[wire.AgentID]string{},
@@ -71,14 +71,14 @@ func (s *RetainedCleanup) startCleanup(now time.Time, filters []string) {
 	_ = s.cfg.Conn.Publish(mqtt.Message{Topic: s.cfg.Topics.PeerPartsProbeTopic(), QoS: mqtt.AtMostOnce})
 }
 
-// temporaryFilters returns the filters that are used only for cleanups. The filter with the probe is last, so that the
-// probe arrives after all retained messages.
+// temporaryFilters returns the topic filters that are used only for cleanups. The filter that matches the probe message
+// is last, so that the probe message arrives after all retained messages.
 func (s *RetainedCleanup) temporaryFilters() []string {
 	return []string{s.cfg.Topics.AllCoordinatorToAgentFilter(), s.cfg.Topics.AllBeaconsFilter(),
 		s.cfg.Topics.AllPeerPartsFilter()}
 }
 
-// finishCleanup ends the current cleanup, schedules the next one and reports the deleted messages.
+// finishCleanup ends the current cleanup, schedules the next cleanup and reports the deleted messages.
 func (s *RetainedCleanup) finishCleanup(now time.Time) {
 	s.cfg.Conn.Unsubscribe(s.temporaryFilters()...)
 	s.cleanupEndsAt = time.Time{}
@@ -93,7 +93,7 @@ func (s *RetainedCleanup) finishCleanup(now time.Time) {
 	}
 }
 
-// LinkDown ends the current cleanup. The next one starts with LinkUp.
+// LinkDown ends the current cleanup. The next cleanup starts when LinkUp is called.
 func (s *RetainedCleanup) LinkDown(now time.Time) {
 	if !s.cleanupEndsAt.IsZero() {
 		s.finishCleanup(now)
@@ -101,7 +101,7 @@ func (s *RetainedCleanup) LinkDown(now time.Time) {
 	s.nextCleanupAt = time.Time{}
 }
 
-// Deadline returns the time of the next call of Tick; false if none is needed.
+// Deadline returns the time at which Tick must be called next. It returns false if no call is needed.
 func (s *RetainedCleanup) Deadline() (time.Time, bool) {
 	if !s.cleanupEndsAt.IsZero() {
 		return s.cleanupEndsAt, true
@@ -139,8 +139,8 @@ func (s *RetainedCleanup) HandleMessage(now time.Time, m mqtt.Message, kind mqtt
 	return kind == mqtt.KindPeer || kind == mqtt.KindBeacon || kind == mqtt.KindCoordinatorToAgent
 }
 
-// isRetainedByProtocol reports whether the protocol retains such a message. It retains the presence of a listed agent,
-// and its beacon in one cell.
+// isRetainedByProtocol reports whether the protocol retains a message of this kind. The protocol retains the
+// presence message of each listed agent, and its beacon in one cell.
 func (s *RetainedCleanup) isRetainedByProtocol(kind mqtt.TopicKind, agent wire.AgentID, cell string,
 	listed bool) bool {
 	switch kind {

@@ -12,7 +12,7 @@ import (
 type agentThrottle struct {
 	minIntervalPerAgent time.Duration
 	maxPerInterval      int
-	// time of the last action by agent; at most 2·maxPerInterval entries
+	// lastAllowedAtByAgent contains the time of the last allowed action by agent, at most 2·maxPerInterval entries.
 	lastAllowedAtByAgent map[wire.AgentID]time.Time
 	intervalStartedAt    time.Time // start of the current interval
 	allowedInInterval    int

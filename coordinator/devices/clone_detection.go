@@ -12,9 +12,9 @@ import (
 // cloneReportInterval is the minimum time between two reports that an agent's identity is used by two devices.
 const cloneReportInterval = time.Hour
 
-// cloneDetector stores the two most recent boots of an agent. After a restart, the previous boot sends no new messages,
-// although the broker may repeat old ones. If two boots alternate in sending newer messages, two devices share one
-// identity.
+// cloneDetector stores the two most recent boots (process starts) of an agent. After a restart, the previous boot sends
+// no new messages, although the broker may repeat old ones. If two boots alternate in sending newer messages, two
+// devices share one identity.
 type cloneDetector struct {
 	currentBoot, previousBoot agentBoot
 	bootAlternations          int // number of times a previous boot sent a new message
@@ -31,7 +31,8 @@ type agentBoot struct {
 
 func (s agentBoot) isSameBoot(o agentBoot) bool { return s.epoch == o.epoch && s.nonce == o.nonce }
 
-// observeBoot records a message of a boot and reports whether two boots alternate.
+// observeBoot records a message of a boot and reports whether two boots of the agent alternate, so that two devices
+// share one identity.
 func (t *cloneDetector) observeBoot(s agentBoot) bool {
 	switch {
 	case s.isSameBoot(t.currentBoot):
@@ -39,7 +40,7 @@ func (t *cloneDetector) observeBoot(s agentBoot) bool {
 		return false
 	case s.isSameBoot(t.previousBoot):
 		if s.newestSequence <= t.previousBoot.newestSequence {
-			return false // old message, repeated by the broker
+			return false // the broker has repeated an old message
 		}
 		t.bootAlternations++
 	default:

@@ -47,26 +47,26 @@ func TestTurns(t *testing.T) {
 		}
 		greet(1, 11, 5, 0)
 		greet(1, 11, 6, 0)
-		greet(2, 22, 1, 0) // a restart
-		greet(1, 11, 6, 0) // a repeated old message
+		greet(2, 22, 1, 0) // the agent has restarted
+		greet(1, 11, 6, 0) // the broker repeats an old message of the previous boot
 		greet(1, 11, 3, 0)
 		typ, body := presence(wire.PresenceLost, 11) // the last will of the previous boot
 		say("press", 1, 7, typ, body, 0)
 		greet(3, 33, 1, 0)
 		typ, body = presence(wire.PresenceOnline, 22)
-		say("press", 2, 9, typ, body, 0) // a device that was considered restarted
+		say("press", 2, 9, typ, body, 0) // a message of the device that seemed to have been restarted
 		greet(3, 33, 2, 1)
-		greet(2, 22, 10, 0) // reported at most once an hour
+		greet(2, 22, 10, 0) // no report, because a clone is reported at most once an hour
 		<-time.After(time.Hour)
 		greet(3, 33, 3, 1)
 		typ, body = hello(22)
 		say("other", 2, 1, typ, body, 0)
-		greet(3, 44, 1, 0) // the same epoch with another nonce
+		greet(3, 44, 1, 0) // another process with the same epoch but a different nonce
 		<-time.After(time.Hour)
 		greet(2, 22, 11, 0)
 		greet(3, 44, 2, 0)
 		greet(2, 22, 12, 1)
-		greet(1, 11, 8, 0) // an old message, delivered again by a broker
+		greet(1, 11, 8, 0) // the broker delivers an old message again
 		greet(2, 22, 13, 0)
 		<-time.After(time.Hour)
 		greet(1, 11, 8, 0)

@@ -1,5 +1,5 @@
 // Package devices decides which messages of devices are accepted. The device must be in the list of agents, with the
-// key that signed the message. The message must be newer than the previous ones.
+// key that signed the message. The message must be newer than the previous messages of the device.
 //
 // The package reports a second device with the same identity. Devices whose messages are ignored receive a rejection
 // with the reason.
@@ -43,7 +43,8 @@ type MessageChecker struct {
 	answerableDigestByAgent map[wire.AgentID]wire.Digest
 }
 
-// senderAndType identifies a sequence of messages. Within it, (epoch, sequence) increases.
+// senderAndType identifies a stream of messages. Within a stream, the pair (epoch, sequence number) increases with each
+// message.
 type senderAndType struct {
 	agent       wire.AgentID
 	messageType wire.MessageType
@@ -84,8 +85,8 @@ func (d *MessageChecker) AgentKey(agent wire.AgentID) ed25519.PublicKey {
 	return key
 }
 
-// ReplaceList replaces the list of agents and returns the previous one. gone contains, in order, the agents that are no
-// longer listed or have another key. others are further agents to check.
+// ReplaceList replaces the list of agents and returns the previous list. gone contains, in order, the agents that are
+// no longer listed or have another key. others are further agents to check.
 func (d *MessageChecker) ReplaceList(list *enrolled.List, others []wire.AgentID) (before *enrolled.List,
 	gone []wire.AgentID) {
 	before, d.agentList = d.agentList, list
@@ -118,7 +119,7 @@ func (d *MessageChecker) ForgetAgents(agents []wire.AgentID) {
 // ErrKnown means that the broker delivered a known retained message again after a reconnect.
 var ErrKnown = errors.New("message already known")
 
-// AcceptMessage checks that a signed message is newer than the agent's previous ones. It returns ErrKnown for a
+// AcceptMessage checks that a signed message is newer than the agent's previous messages. It returns ErrKnown for a
 // repeated presence and a host.MessageDropError for other old messages.
 func (d *MessageChecker) AcceptMessage(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) error {
 	if d.detectClone(agent, e) {
@@ -131,7 +132,7 @@ func (d *MessageChecker) AcceptMessage(agent wire.AgentID, e *wire.Envelope, m m
 		return ErrKnown
 	case now.isNotNewerThan(last):
 		switch t := d.cloneDetectorByAgent[agent]; {
-		case now.epoch == last.epoch: // duplicate delivery by the broker
+		case now.epoch == last.epoch: // the broker delivered the message twice
 		case isDeparture(e): // The last will of the previous boot may arrive after messages of the next boot.
 		case t != nil && t.bootAlternations > 0: // another boot of the agent has sent messages since
 			d.RejectMessage(agent, e, m, wire.RejectedClone)

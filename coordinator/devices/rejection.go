@@ -23,7 +23,7 @@ func (d *MessageChecker) RejectMessage(agent wire.AgentID, e *wire.Envelope, m m
 	reason wire.MessageRejectionReason) {
 	presence, err := wire.DecodePresence(e.Body)
 	lost := e.Type == wire.TypePresence && err == nil && presence.State == wire.PresenceLost
-	// an encrypted hello or report
+	// sealed is true for an encrypted hello or report.
 	sealed := e.Type == wire.TypeSealed && m.Topic == d.cfg.Topics.AgentToCoordinator(agent)
 	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeMetricsReport &&
 		!sealed ||

@@ -11,12 +11,12 @@ import (
 )
 
 // aheadAgents contains the agents whose hello refers to a later announcement than the coordinator's own. These agents
-// do not obey the coordinator.
+// do not follow the coordinator.
 type aheadAgents struct {
-	// whether the last two hellos of the agent referred to a later announcement
+	// isConfirmedByAgent tells for each agent whether its last two hellos referred to a later announcement.
 	isConfirmedByAgent  map[wire.AgentID]bool
 	confirmedAgentCount int        // number of agents for which isConfirmedByAgent is true
-	newestRun           wire.RunID // run and round of the latest announcement in these hellos
+	newestRun           wire.RunID // run of the latest announcement to which these hellos refer
 	newestRound         wire.RoundID
 }
 
@@ -47,8 +47,8 @@ func (g *CoordinatorGuard) CheckHelloPosition(agent wire.AgentID, h wire.Header)
 	return true
 }
 
-// ForgetAheadAgent removes an agent from the agents that are ahead. The agent obeys this coordinator again or is no
-// longer listed.
+// ForgetAheadAgent removes an agent from the agents that are ahead of this coordinator. The agent follows this
+// coordinator again or is no longer listed.
 func (g *CoordinatorGuard) ForgetAheadAgent(agent wire.AgentID) {
 	a := &g.aheadAgents
 	confirmed := a.isConfirmedByAgent[agent]
@@ -79,7 +79,7 @@ var agentsAhead = observe.Gauge("agents_ahead",
 // than its own.
 type AheadAgentsChanged struct {
 	Agents      int
-	NewestRun   wire.RunID // run of the latest announcement that these agents obey
+	NewestRun   wire.RunID // run of the latest announcement that these agents follow
 	NewestRound wire.RoundID
 }
 

@@ -1,5 +1,5 @@
 // Package duplicate detects two coordinators with the same key and stops one of them. It reads the announcements of
-// other processes, and the hello messages of agents that obey a later announcement.
+// other processes, and the hello messages of agents that follow a later announcement.
 package duplicate
 
 import (
@@ -23,8 +23,8 @@ import (
 // announcement is later than the coordinator's own, or its state folder had no run. It is wrapped in a runs.StateError.
 type OutdatedError struct{ NewestPosition, OwnPosition wire.AnnouncementPosition }
 
-// Error omits the phase "finished" of the own position, which also describes a folder between two rounds of a
-// continuing run.
+// Error omits the phase "finished" of the coordinator's own position, because the journal of a continuing run also
+// contains this phase between two rounds.
 func (e *OutdatedError) Error() string {
 	return fmt.Sprintf("another coordinator is running with this key, or this state folder is an older copy: the "+
 		"newest announcement on the broker is at %s, but this folder is at %s", e.NewestPosition,
@@ -34,7 +34,9 @@ func (e *OutdatedError) Error() string {
 // Limits for reading the announcement topic and for repeating announcements.
 const (
 	retainedQueryInterval = 2 * time.Second // interval between queries for the retained announcement
-	maxRetainedQueries    = 5               // number of queries; without a reply, no announcement is retained
+	// maxRetainedQueries is the number of queries without a reply after which the guard assumes that no announcement is
+	// retained.
+	maxRetainedQueries = 5
 	// MaxHeldBytes is the maximum size of the messages that are held until the retained announcement has been read.
 	// Further messages are dropped; senders repeat the important ones.
 	MaxHeldBytes = 8 << 20
@@ -56,7 +58,7 @@ const (
 // Config configures a CoordinatorGuard.
 type Config struct {
 	Conn              mqtt.Conn
-	AnnouncementTopic string            // topic of the announcements
+	AnnouncementTopic string            // MQTT topic of the announcements
 	Folder            *runs.StateFolder // state folder, which stores the epoch
 	Instance          uint64            // random number of this process, included in its announcements
 	// RaiseEpoch is true if this start must raise the epoch.
@@ -86,11 +88,13 @@ type CoordinatorGuard struct {
 	heldMessages               []mqtt.Message
 	heldMessageBytes           int // total payload size of heldMessages
 
-	// last own announcement that the broker may have; initially the position in the journal
+	// lastPublishedAnnouncement is the last announcement of this coordinator that the broker may have; initially the
+	// position in the journal.
 	lastPublishedAnnouncement announcementIdentity
-	// last own announcement that the broker returned; initially the position in the journal
+	// lastReturnedAnnouncement is the last announcement of this coordinator that the broker returned; initially the
+	// position in the journal.
 	lastReturnedAnnouncement announcementIdentity
-	presentAnnouncement      announcementIdentity // current announcement; zero before the first one
+	presentAnnouncement      announcementIdentity // current announcement; zero before the first announcement
 	ownAnnouncementDigests   []wire.Digest        // digests of the newest announcements of this process
 	newestIssueTime          uint64               // latest issue time of any announcement
 	repeatAnnouncementAt     time.Time            // time of the next repetition; zero if none is scheduled
@@ -115,7 +119,7 @@ type announcementIdentity struct {
 type retentionCheck struct {
 	nextStepAt    time.Time // time of the next step; zero if the check has ended
 	brokerQueried bool      // true if the broker was queried; the next step publishes again
-	publications  uint      // number of publications of the announcement
+	publications  uint      // number of times that the announcement was published
 }
 
 // backoff returns the delay first, doubled for each repeated publication up to maxRetentionWait.
@@ -137,18 +141,20 @@ func (g *CoordinatorGuard) RestorePosition(journal wire.AnnouncementPosition, ne
 
 // GuardFinding is the result of an event for the coordinator. The zero value means no change.
 type GuardFinding struct {
-	// MayWork is true if no other coordinator has a later position, so that this one may work over the current
-	// connection.
+	// MayWork is true if no other coordinator has announced a later round, so that this coordinator may work over the
+	// current connection.
 	MayWork bool
-	// IsFirstMayWork is true with the first MayWork of this process. EpochRaised is true if the epoch in the state
-	// folder was raised as well.
+	// IsFirstMayWork is true with the first MayWork of this process. EpochRaised is true if the guard also raised the
+	// epoch in the state folder.
 	IsFirstMayWork, EpochRaised bool
-	HeldMessages                []mqtt.Message // held messages, which the coordinator must handle now
-	StopCause                   error          // reason for stopping the coordinator; restarting does not help
+	// HeldMessages contains the messages of agents that were held back and that the coordinator must handle now.
+	HeldMessages []mqtt.Message
+	StopCause    error // reason for stopping the coordinator; restarting does not help
 }
 
 // LinkUp starts the wait for the retained announcement. After subscribing, the guard publishes an empty message, which
-// agents ignore. The broker returns it after any retained announcement, so it ends the wait if none is retained.
+// agents ignore. The broker returns the empty message after any retained announcement. The empty message therefore ends
+// the wait if no announcement is retained.
 func (g *CoordinatorGuard) LinkUp(now time.Time) {
 	g.awaitsRetainedAnnouncement, g.retainedQueries, g.linkLacksEcho = true, 0, false
 	g.queryRetainedAnnouncement(now)
@@ -160,12 +166,12 @@ func (g *CoordinatorGuard) queryRetainedAnnouncement(now time.Time) {
 	}
 	g.retainedQueries++
 	g.nextQueryAt = now.Add(retainedQueryInterval)
-	// if the connection is busy or down, the next query retries
+	// If the connection is busy or down, the next query is sent later.
 	_ = g.cfg.Conn.Publish(mqtt.Message{Topic: g.cfg.AnnouncementTopic, QoS: mqtt.AtMostOnce})
 }
 
-// LinkDown resets the current announcement to the last one that the broker has sent back. Later announcements may not
-// have reached the broker.
+// LinkDown makes the last announcement that the broker has sent back the current announcement again, because later
+// announcements may not have reached the broker.
 func (g *CoordinatorGuard) LinkDown() {
 	g.awaitsRetainedAnnouncement, g.nextQueryAt, g.repeatAnnouncementAt, g.retentionCheck = false, time.Time{},
 		time.Time{}, retentionCheck{}
@@ -176,7 +182,8 @@ func (g *CoordinatorGuard) LinkDown() {
 // agents are held.
 func (g *CoordinatorGuard) AwaitsRetainedAnnouncement() bool { return g.awaitsRetainedAnnouncement }
 
-// HoldMessage stores a message until the retained announcement has been read. It returns false if the buffer is full.
+// HoldMessage stores a message of an agent until the retained announcement has been read. It returns false if the
+// buffer is full.
 func (g *CoordinatorGuard) HoldMessage(m mqtt.Message) bool {
 	if g.heldMessageBytes+len(m.Payload) > MaxHeldBytes {
 		return false
@@ -191,13 +198,13 @@ func (g *CoordinatorGuard) Instance() uint64 { return g.cfg.Instance }
 // HasWorkedOverLink reports whether the coordinator has worked over any connection since the process started.
 func (g *CoordinatorGuard) HasWorkedOverLink() bool { return g.hasWorkedOverLink }
 
-// PresentPosition returns the position of the current announcement, or zero before the first one.
+// PresentPosition returns the position of the current announcement. It returns zero before the first announcement.
 func (g *CoordinatorGuard) PresentPosition() wire.AnnouncementPosition {
 	return g.presentAnnouncement.position
 }
 
-// NextIssueTime returns the issue time for the next announcement. It is now, but never before the time of an earlier
-// announcement.
+// NextIssueTime returns the issue time for the next announcement: now, or the time of the latest announcement if the
+// clock was set back.
 func (g *CoordinatorGuard) NextIssueTime(now time.Time) uint64 {
 	g.newestIssueTime = max(g.newestIssueTime, uint64(max(now.Unix(), 0)))
 	return g.newestIssueTime
@@ -220,8 +227,8 @@ func (g *CoordinatorGuard) RecordAnnouncementSent(now time.Time) {
 }
 
 // RepeatAnnouncementIfStale publishes the current announcement again if the last publication is old enough. It is
-// called when an agent obeys an earlier announcement, because the agent's broker node may return an old message. NATS
-// caches retained messages for two minutes.
+// called when an agent follows an earlier announcement, because the agent's broker node may still return an old
+// message. NATS caches retained messages for two minutes.
 func (g *CoordinatorGuard) RepeatAnnouncementIfStale(now time.Time) {
 	if g.retentionCheck.publications > 0 && now.Sub(g.lastPublishAt) >= g.retentionCheck.backoff(firstRetentionWait) {
 		g.repeatAnnouncement(now)
@@ -235,7 +242,7 @@ func (g *CoordinatorGuard) repeatAnnouncement(now time.Time) {
 	g.cfg.RepeatAnnouncement(now)
 }
 
-// Deadline returns the time of the next call of Tick; false if none is needed.
+// Deadline returns the time at which Tick must be called next. It returns false if no call is needed.
 func (g *CoordinatorGuard) Deadline() (time.Time, bool) {
 	if g.awaitsRetainedAnnouncement {
 		return g.nextQueryAt, true
@@ -247,8 +254,8 @@ func (g *CoordinatorGuard) Deadline() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// Tick repeats the query for the retained announcement, checks its retention, and publishes the own announcement again
-// when due.
+// Tick repeats the query for the retained announcement, checks that the broker retains the current announcement, and
+// publishes the current announcement again when due.
 func (g *CoordinatorGuard) Tick(now time.Time) GuardFinding {
 	switch {
 	case g.awaitsRetainedAnnouncement && !now.Before(g.nextQueryAt) && g.retainedQueries < maxRetainedQueries:
@@ -272,8 +279,8 @@ func (g *CoordinatorGuard) Tick(now time.Time) GuardFinding {
 	return GuardFinding{}
 }
 
-// ReceiveAnnouncement handles a message on the announcement topic. The message is an announcement, or an empty message
-// such as the guard publishes. The error is the reason for dropping the message.
+// ReceiveAnnouncement handles a message on the announcement topic: an announcement, or an empty message such as the
+// guard publishes. The error is the reason for dropping the message.
 func (g *CoordinatorGuard) ReceiveAnnouncement(now time.Time, m mqtt.Message) (GuardFinding, error) {
 	if len(m.Payload) == 0 {
 		if g.awaitsRetainedAnnouncement {
@@ -312,7 +319,7 @@ func (g *CoordinatorGuard) ReceiveAnnouncement(now time.Time, m mqtt.Message) (G
 	case own:
 	case !g.hasPrecedenceOver(a):
 		return GuardFinding{StopCause: g.newOutdatedError(a.position)}, nil
-	case !m.Retained: // a retained announcement may be old
+	case !m.Retained: // a retained announcement may be an old message
 		g.answerForeignAnnouncement(now, a.position)
 	}
 	return GuardFinding{}, nil
@@ -325,7 +332,7 @@ func (g *CoordinatorGuard) recordReturnedAnnouncement(now time.Time, a announcem
 	case a.digest == g.presentAnnouncement.digest:
 		g.retentionCheck = retentionCheck{publications: g.retentionCheck.publications}
 	case g.retentionCheck.brokerQueried:
-		g.retentionCheck.nextStepAt = now // The broker retains an earlier announcement.
+		g.retentionCheck.nextStepAt = now // the broker retains an earlier announcement
 	}
 	if a.position.Compare(g.lastReturnedAnnouncement.position) > 0 {
 		g.lastReturnedAnnouncement = a
@@ -340,7 +347,7 @@ func (g *CoordinatorGuard) recordReturnedAnnouncement(now time.Time, a announcem
 func (g *CoordinatorGuard) recordOverwrittenTopic(now time.Time, retained bool) {
 	k := &g.retentionCheck
 	switch {
-	case g.linkLacksEcho || k.publications == 0: // no messages are returned, or no announcement was sent
+	case g.linkLacksEcho || k.publications == 0: // the connection returns no own messages, or no announcement was sent
 	case k.brokerQueried && retained:
 		k.nextStepAt = now
 	case k.nextStepAt.IsZero():
@@ -348,9 +355,9 @@ func (g *CoordinatorGuard) recordOverwrittenTopic(now time.Time, retained bool) 
 	}
 }
 
-// hasPrecedenceOver reports whether this coordinator continues despite the announcement other. The later position wins,
-// then the higher instance, then the smaller digest. Both coordinators read both announcements, so exactly one
-// continues.
+// hasPrecedenceOver reports whether this coordinator continues although another coordinator published the announcement
+// other. The later position wins, then the higher instance number, then the smaller digest. Both coordinators read both
+// announcements, so exactly one coordinator continues.
 func (g *CoordinatorGuard) hasPrecedenceOver(other announcementIdentity) bool {
 	own := &g.lastPublishedAnnouncement
 	if order := other.position.Compare(own.position); order != 0 {
@@ -385,7 +392,7 @@ func (g *CoordinatorGuard) endRetainedWait(retained *announcementIdentity) Guard
 	return f
 }
 
-// newOutdatedError returns the error for a coordinator that is behind another one.
+// newOutdatedError returns the error for a coordinator that is behind another coordinator.
 func (g *CoordinatorGuard) newOutdatedError(newest wire.AnnouncementPosition) error {
 	behind := &OutdatedError{NewestPosition: newest, OwnPosition: g.lastPublishedAnnouncement.position}
 	do := "stop the other coordinator; or, to continue with this folder, " +
@@ -397,8 +404,9 @@ func (g *CoordinatorGuard) newOutdatedError(newest wire.AnnouncementPosition) er
 	return &runs.StateError{Path: g.cfg.Folder.Dir, Problem: behind.Error(), Err: behind, Remedy: do}
 }
 
-// removeRunOfLostState returns the error for a run that began in an empty state folder although the broker retains an
-// announcement signed with the same key. It removes the new run, so that the next start finds the folder empty again.
+// removeRunOfLostState removes a run that began in an empty state folder although the broker retains an announcement
+// signed with the same key, so that the next start finds the folder empty again. It returns the error that describes
+// the problem.
 func (g *CoordinatorGuard) removeRunOfLostState(retained wire.AnnouncementPosition) error {
 	return &runs.StateError{Path: g.cfg.Folder.Dir,
 		Problem: fmt.Sprintf("the state folder has no run, but the broker retains the "+
@@ -413,7 +421,7 @@ func (g *CoordinatorGuard) removeRunOfLostState(retained wire.AnnouncementPositi
 // before the first announcement.
 func (g *CoordinatorGuard) raiseEpoch(retained *announcementIdentity) error {
 	before := g.cfg.Folder.Epoch
-	// an announcement with an older root document never takes precedence
+	// An announcement with an older root document never takes precedence.
 	if retained != nil && retained.position.Root == g.lastPublishedAnnouncement.position.Root {
 		before = max(before, retained.position.Epoch)
 	}
@@ -430,8 +438,8 @@ func (g *CoordinatorGuard) raiseEpoch(retained *announcementIdentity) error {
 	return nil
 }
 
-// answerForeignAnnouncement reports an announcement of another coordinator that is not later than the own one. It
-// schedules a repetition of the own announcement, which stops the other coordinator.
+// answerForeignAnnouncement reports an announcement of another coordinator that is not later than this coordinator's
+// own announcement. It schedules a repetition of the own announcement, which stops the other coordinator.
 func (g *CoordinatorGuard) answerForeignAnnouncement(now time.Time, foreign wire.AnnouncementPosition) {
 	g.cfg.Observer.Observe(ForeignAnnouncementSeen{Foreign: foreign, Own: g.lastPublishedAnnouncement.position})
 	if g.repeatAnnouncementAt.IsZero() {
@@ -449,8 +457,9 @@ var foreignAnnouncements = observe.Counter("foreign_announcements_total",
 	"Received announcements that are signed with this coordinator's key but were published by another coordinator or "+
 		"replayed.")
 
-// ForeignAnnouncementSeen reports an announcement that is signed with this coordinator's key, was published by another
-// process and is not later than its own. Another coordinator uses the key, or someone replays an old message.
+// ForeignAnnouncementSeen reports an announcement that another process signed with this coordinator's key and that is
+// not later than this coordinator's own announcement. Either another coordinator uses the key, or someone replays an
+// old message.
 type ForeignAnnouncementSeen struct{ Foreign, Own wire.AnnouncementPosition }
 
 // Describe implements observe.Event. The condition lasts until the process ends, because no event shows that the other

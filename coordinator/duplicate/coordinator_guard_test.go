@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestPositionBetweenRounds checks that the error omits the phase of a folder between two rounds.
+// TestPositionBetweenRounds checks that the text of an OutdatedError omits the phase "finished" if the state folder is
+// between two rounds.
 func TestPositionBetweenRounds(t *testing.T) {
 	e := OutdatedError{
 		NewestPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9, Attempt: 1, Phase: wire.PhaseIdle},

@@ -1,6 +1,6 @@
-// Package edges computes the graph of neighbours that mix in a round, and the edge weights. The edges derive from the
-// agents' locations, a file, a fixed shape or neighbour discovery. The coordinator requests the graph before each round
-// with mixing.
+// Package edges computes the graph of neighbours that mix their models in a round, and the edge weights. The edges
+// derive from the agents' locations, a file, a fixed shape or neighbour discovery. The coordinator requests the graph
+// before each round with mixing.
 package edges
 
 import (
@@ -134,7 +134,7 @@ func (m *MeshMaker) buildGraph(agents []round.MixingAgent) (*graph.Graph, error)
 	return nil, fmt.Errorf("unknown edge source %q", m.EdgeSource)
 }
 
-// withoutAvoidedEdges removes the edges between agents that avoid each other.
+// withoutAvoidedEdges removes the edges between agents that must not mix with each other (MixingAgent.AvoidedAgents).
 func withoutAvoidedEdges(g *graph.Graph, agents []round.MixingAgent) (*graph.Graph, error) {
 	left := slices.DeleteFunc(slices.Clone(g.Edges()), func(e graph.Edge) bool {
 		return slices.Contains(agents[e.I].AvoidedAgents, agents[e.J].ID)
@@ -162,7 +162,7 @@ func mutualNeighborGraph(agents []round.MixingAgent) (*graph.Graph, error) {
 	return graph.New(len(agents), all)
 }
 
-// weighComponent computes the weights of the edges within one connected component. It stores them in weights.
+// weighComponent computes the weights of the edges within one connected component and stores them in weights.
 func (m *MeshMaker) weighComponent(weights []float64, g *graph.Graph, part []int) error {
 	place := map[int]int{}
 	for k, i := range part {

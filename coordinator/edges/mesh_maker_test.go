@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// onALine returns n agents at positions 0, 1, 2, … after more has modified each of them.
+// onALine returns n agents at positions 0, 1, 2, … on a line. The function more may modify each of them.
 func onALine(n int, more func(i int, a *round.MixingAgent)) []round.MixingAgent {
 	all := make([]round.MixingAgent, n)
 	for i := range all {
@@ -75,7 +75,8 @@ func TestMake(t *testing.T) {
 		{"in two parts", MeshMaker{EdgeSource: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.EdgeWeightsFastest},
 			onALine(5, func(i int, a *round.MixingAgent) { a.Location.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
-		// The fastest constant of a star is 2/(1 + n) = 0.4; a hub's four edges would then weigh 1.6 together.
+		// The fastest constant edge weight of a star with n rays is 2/(1 + n), here 0.4. The four edges of the hub
+		// would then weigh 1.6 together.
 		{"fastest of a star", MeshMaker{EdgeSource: spec.EdgesFile, ConfiguredGraph: star,
 			WeightRule: spec.EdgeWeightsFastest},
 			onALine(5, nil),
@@ -108,8 +109,8 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// TestMakeForAFleet checks that memory is proportional to the number of edges, not to the square of the number of
-// agents.
+// TestMakeForAFleet checks that the memory for the graph is proportional to the number of edges, not to the square of
+// the number of agents.
 func TestMakeForAFleet(t *testing.T) {
 	agents := onALine(2_000, func(i int, a *round.MixingAgent) {
 		a.ID = wire.AgentID(fmt.Sprintf("a%05d", i))
@@ -146,7 +147,7 @@ func TestMakeTells(t *testing.T) {
 	}
 }
 
-// TestNewRefusesWeights checks that a graph file with weights is rejected, because they would be ignored.
+// TestNewRefusesWeights checks that a graph file with edge weights is rejected, because the weights would be ignored.
 func TestNewRefusesWeights(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edges.csv")
 	for text, says := range map[string]string{"from,to\na,b\n": "",

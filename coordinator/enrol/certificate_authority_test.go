@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestClocks checks the validity of certificates. The authority's and the broker's are valid from 1970, for devices
-// without a clock. A client's are valid shortly before now, for a broker with a slow clock, and for the requested time.
+// TestClocks checks the validity periods of certificates. The certificates of the authority and the broker are valid
+// from 1970, for devices without a clock. A client certificate is valid from shortly before its issue, for a broker
+// with a slow clock, and for the requested time.
 func TestClocks(t *testing.T) {
 	made := time.Unix(1_790_000_000, 0)
 	a, key := newAuthority(t), newDevice(t, 0).tls.PublicKey

@@ -4,8 +4,8 @@
 //
 // The Registrar guarantees:
 //
-//   - A token is recorded as used on disk before anything is given for it. If the answer is lost, the device can
+//   - A token is recorded as used on disk before the device receives an answer. If the answer is lost, the device can
 //     repeat its request with the same keys until the token expires. Requests with other keys are refused.
 //   - A reader of the files cannot join: they contain the public keys of tokens, never their secrets.
-//   - A client without a token learns only that, and has five attempts per minute.
+//   - A client without a valid token learns only that its token is invalid. It has five attempts per minute.
 package enrol

@@ -33,9 +33,9 @@ const (
 	greeting  = 4 * time.Second  // time limit for the TLS handshake and the request header
 )
 
-// newListenerCertificate creates the listener's certificate. It has the coordinator's key and contains the root
-// document as a comment. A device that knows the pin of the root can verify the listener without an authority or a
-// clock.
+// newListenerCertificate creates the listener's certificate. The certificate has the coordinator's key and contains the
+// root document (the signed list of trusted keys) as a comment. A device that knows the pin of the root can verify the
+// listener without an authority or a clock.
 func (d *Registrar) newListenerCertificate(root []byte) (tls.Certificate, error) {
 	comment, err := asn1.MarshalWithParams(RootComment+base64.StdEncoding.EncodeToString(root), "ia5")
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *Registrar) newJoinServer(log *slog.Logger) *http.Server {
 	s := &http.Server{
 		Handler: http.HandlerFunc(d.serveJoinRequest), ReadTimeout: patience, WriteTimeout: 2 * patience,
 		MaxHeaderBytes:    4 << 10,
-		ReadHeaderTimeout: greeting, // also limits the TLS handshake
+		ReadHeaderTimeout: greeting, // this timeout also limits the TLS handshake
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	s.SetKeepAlivesEnabled(false)

@@ -105,8 +105,8 @@ type visitor struct {
 
 func (v visitor) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(v.from) }
 
-// TestListenerIsShared checks that a silent source holds at most four connections, for four seconds. A blocked source
-// holds none.
+// TestListenerIsShared checks that a source that sends nothing holds at most four connections, each for four seconds. A
+// source that is blocked after failed attempts holds no connections.
 func TestListenerIsShared(t *testing.T) {
 	o := newOffice(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -23,9 +23,9 @@ import (
 
 // AgentList is the list of agents to which devices are admitted.
 type AgentList interface {
-	// Check returns nil if a device may be added to the list in place of the device replaces. replaces may be the
-	// device itself, or empty. A device that is already listed with this key passes. The error wraps ErrListed or
-	// ErrOther, or reports that the list cannot be read.
+	// Check returns nil if the device id may be added to the list with this key. If replaces is not empty, the new
+	// entry replaces the entry of that device, which may be id itself. Check also returns nil if the device is already
+	// listed with this key. The error wraps ErrListed or ErrOther, or reports that the list cannot be read.
 	Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error
 	// Admit adds the device to the list. It returns when the list is on disk and the coordinator uses it.
 	Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error
@@ -44,7 +44,7 @@ type Config struct {
 	EncodedRootDocument       []byte             // signed root document
 	CoordinatorKey            ed25519.PrivateKey // key of the coordinator, which the root document must name
 	CertificateAuthority      *CertificateAuthority
-	DeviceCertificateLifetime time.Duration             // validity of devices' certificates
+	DeviceCertificateLifetime time.Duration             // period for which devices' certificates are valid
 	SharedDeviceSettings      []wire.AgentSetting       // settings that all devices receive, in ascending order
 	MakeBrokerUserName        func(wire.AgentID) string // returns the broker user name of a device
 	List                      AgentList
@@ -56,14 +56,14 @@ type Config struct {
 
 // Registrar admits devices to the federation. It is safe for concurrent use.
 type Registrar struct {
-	cfg Config // EncodedRootDocument is the initial one; see presentedRootDocument
+	cfg Config // configuration at the start; for the current root document see presentedRootDocument
 
 	attemptLimiter host.AttemptLimiter
 	observerMutex  sync.Mutex // serialises calls of cfg.Observer
 
 	presentedRootDocument atomic.Pointer[presentedRootDocument]
 
-	mu                sync.Mutex // serialises all changes
+	mu                sync.Mutex // serialises all changes of tokens and of the list of agents
 	tokens            *tokenStore
 	reportedOpenUntil time.Time // last reported value of OpenJoinUntil
 }
@@ -234,8 +234,8 @@ func (d *Registrar) RemoveTokensOfDevice(agent wire.AgentID) error {
 	return d.tokens.removeForAgent(agent, d.cfg.Now())
 }
 
-// Join handles a join request. binding is the keying material of its TLS connection. If ctx ends before the request is
-// processed, nothing is changed.
+// Join handles a join request. binding is keying material exported from the TLS connection, which the request's
+// signatures cover. If ctx ends before the request is processed, nothing is changed.
 func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte,
 	from netip.Addr) wire.EnrolmentAnswer {
 	if d.attemptLimiter.IsSourceBlocked(from, d.cfg.Now()) {
@@ -262,7 +262,7 @@ func (d *Registrar) CountMalformedRequest(from netip.Addr) {
 func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentRequest, binding []byte, from netip.Addr,
 	now time.Time) (
 	a wire.EnrolmentAnswer, reason wire.EnrolmentRefusalReason, err error) {
-	if err := ctx.Err(); err != nil { // waited too long for earlier requests
+	if err := ctx.Err(); err != nil { // the request has waited too long for earlier requests
 		return a, wire.EnrolmentStorageFailed, err
 	}
 	t := d.tokens.findForJoin(j, binding, now)
@@ -274,7 +274,7 @@ func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentReq
 	if d.IsDeviceRevoked(j.Agent) {
 		return a, wire.EnrolmentDeviceRevoked, nil
 	}
-	// Check the name, because an open token is valid for any name.
+	// Check the name of the device, because an open token is valid for any name.
 	if err := d.CheckDeviceName(j.Agent); err != nil {
 		return a, wire.EnrolmentStorageFailed, err
 	}
@@ -292,8 +292,8 @@ func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentReq
 	return a, 0, nil
 }
 
-// admitToList adds the device of a join request to the list, once per token. If the list was edited afterwards, it is
-// not changed again.
+// admitToList adds the device of a join request to the list, once per token. If the operator has edited the list since
+// then, a repeated request does not change it again.
 func (d *Registrar) admitToList(ctx context.Context, t tokenRecord, j *wire.EnrolmentRequest,
 	now time.Time) (wire.EnrolmentRefusalReason, error) {
 	if t.DeviceListed {
@@ -324,8 +324,8 @@ func (d *Registrar) admitToList(ctx context.Context, t tokenRecord, j *wire.Enro
 	return 0, nil
 }
 
-// AdmitDevice admits a device whose public keys the operator has: a preauthorised device, or keys generated here. Its
-// certificate is valid from made.
+// AdmitDevice admits a device whose public keys the operator has, either from the device itself (preauthorisation) or
+// because the operator generated them. The certificate of the device is valid from made.
 func (d *Registrar) AdmitDevice(ctx context.Context, agent wire.AgentID, key wire.SigningPublicKey,
 	tls wire.TLSPublicKey,
 	made time.Time) (
@@ -414,7 +414,7 @@ type JoinRefused struct {
 	Agent         wire.AgentID
 	SourceAddress string
 	Reason        wire.EnrolmentRefusalReason
-	Err           error // cause, if the reason is EnrolmentStorageFailed
+	Err           error // cause of the refusal, if the reason is EnrolmentStorageFailed
 }
 
 // Describe implements observe.Event.

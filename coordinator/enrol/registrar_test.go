@@ -29,7 +29,7 @@ import (
 // members is an in-memory AgentList.
 type members struct {
 	is   map[wire.AgentID]wire.SigningPublicKey
-	err  error // error of the next Admit
+	err  error // error that the next Admit returns
 	wait bool  // true if Admit blocks until ctx ends
 }
 
@@ -183,7 +183,7 @@ func (o *office) ask(j *wire.EnrolmentRequest) wire.EnrolmentAnswer {
 	return o.Join(context.Background(), j, binding, home)
 }
 
-// want sends a join request and checks the reason for its refusal; 0 means success.
+// want sends a join request and checks the reason for which it is refused. 0 means that the request must succeed.
 func (o *office) want(what string, j *wire.EnrolmentRequest, want wire.EnrolmentRefusalReason) wire.EnrolmentAnswer {
 	o.t.Helper()
 	a := o.ask(j)
@@ -254,7 +254,7 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// TestJoinRefused checks that each invalid request is answered and that the token remains valid.
+// TestJoinRefused checks that every invalid join request receives an answer and that the token remains valid.
 func TestJoinRefused(t *testing.T) {
 	o, d, other := newOffice(t), newDevice(t, 9), newDevice(t, 10)
 	o.members.is["press-02"] = wire.SigningPublicKeyOf(other.key)
@@ -264,7 +264,7 @@ func TestJoinRefused(t *testing.T) {
 	foreign := d.join(t, token, "press-01")
 	foreign.TokenSignature = wire.Signature(ed25519.Sign(token.SigningKey(), foreign.SignedText(bytes.Repeat([]byte{8},
 		32))))
-	stolen := d.join(t, token, "press-01") // another device's public key
+	stolen := d.join(t, token, "press-01") // request with the public key of another device
 	stolen.DeviceKey = wire.SigningPublicKeyOf(other.key)
 	stolen.TokenSignature = wire.Signature(ed25519.Sign(token.SigningKey(), stolen.SignedText(binding)))
 	leaf := d.join(t, token, "press-01")
@@ -294,8 +294,8 @@ func TestJoinRefused(t *testing.T) {
 	o.want("then the right one", d.join(t, token, "press-01"), 0)
 }
 
-// TestTries checks that a source has five failed attempts per minute. A sixth is rejected, while other sources are
-// served.
+// TestTries checks that a source may fail five times per minute. Its sixth attempt is rejected, while requests from
+// other sources are served.
 func TestTries(t *testing.T) {
 	o, d := newOffice(t), newDevice(t, 9)
 	token := o.token("press-01", "", time.Hour)
@@ -331,8 +331,8 @@ func TestReplace(t *testing.T) {
 	o.want("after it was revoked", fresh.join(t, renamed, "press-1"), wire.EnrolmentUnknownToken)
 }
 
-// TestUsedTokenStaysUsed checks that a used token does not change the list again. A renamed or removed device does not
-// return, and a new device with the freed name is not removed.
+// TestUsedTokenStaysUsed checks that a token that was used once does not change the list again. A device that was
+// renamed or removed does not return to the list, and a new device that took over the freed name is not removed.
 func TestUsedTokenStaysUsed(t *testing.T) {
 	o, d, next := newOffice(t), newDevice(t, 9), newDevice(t, 10)
 	first := o.token("old", "", time.Hour)
@@ -349,7 +349,7 @@ func TestUsedTokenStaysUsed(t *testing.T) {
 	if !reflect.DeepEqual(o.members.is, want) {
 		t.Errorf("the list is %v, want %v", o.members.is, want)
 	}
-	delete(o.members.is, "new") // manual edit of the list
+	delete(o.members.is, "new") // simulates a manual edit of the list
 	o.open()
 	o.want("taken out by hand", d.join(t, second, "new"), wire.EnrolmentTokenUsed)
 	if _, is := o.members.is["new"]; is {

@@ -21,7 +21,7 @@ const maxTokens = 10_000
 type tokenRecord struct {
 	// Agent is the device that may use the token. If empty, any unlisted device may use it until it expires.
 	Agent          wire.AgentID `json:"agent"`
-	ReplacedAgent  wire.AgentID `json:"replaces,omitempty"` // device that is replaced; may be Agent itself
+	ReplacedAgent  wire.AgentID `json:"replaces,omitempty"` // device whose list entry is replaced; may be Agent itself
 	TokenPublicKey []byte       `json:"key"`                // public part of the token's key
 	IssuedAt       time.Time    `json:"made"`
 	ExpiresAt      time.Time    `json:"expires"`
@@ -41,7 +41,7 @@ func (t *tokenRecord) isUsedBy(j *wire.EnrolmentRequest) bool {
 // effect.
 type tokenStore struct {
 	disk         store.Disk
-	dir          string // state folder
+	dir          string // path of the state folder
 	storedTokens []tokenRecord
 }
 

@@ -70,7 +70,7 @@ func newIndexedList(file io.ReaderAt, records int) (l *List, sum uint32, err err
 	return l, sum, err
 }
 
-// indexPrefixOfHash returns the hash's position in firstRecordByPrefix.
+// indexPrefixOfHash returns the index in firstRecordByPrefix of the records with the prefix of the given hash.
 func (l *List) indexPrefixOfHash(hash []byte) uint64 {
 	return uint64(binary.BigEndian.Uint32(hash)) >> l.prefixShift
 }

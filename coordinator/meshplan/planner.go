@@ -14,7 +14,7 @@ import (
 // MixingGraph contains the edges of a round with mixing, and properties of their graph.
 type MixingGraph struct {
 	Edges        []round.MixingEdge // edges in the order of (A, B)
-	MixingAgents int                // number of agents that can mix
+	MixingAgents int                // number of agents that can mix with neighbours
 	// SecondEigenvalue is the absolute second eigenvalue |λ̂₂| of the weight matrix W if no message is lost, and
 	// EigenvalueRatio is |λ̂₂|/(1−|λ̂₂|). They are 1 and +Inf if the graph is disconnected.
 	SecondEigenvalue, EigenvalueRatio float64
@@ -46,9 +46,9 @@ func NewPlanner(loop *host.EventLoop, makeEdges func(agents []round.MixingAgent)
 	return &Planner{loop: loop, makeEdges: makeEdges}
 }
 
-// PlanMesh computes the edges between agents and then calls next. It runs on a separate goroutine, because the fastest
-// weights of a large graph take seconds. The result is cached as long as the agents are the same. After an error the
-// graph has no edges.
+// PlanMesh computes the edges between agents and then calls next. The computation runs on a separate goroutine, because
+// the fastest weights of a large graph take seconds. The result is cached as long as the agents are the same. After an
+// error the graph has no edges.
 func (p *Planner) PlanMesh(agents []round.MixingAgent, next func(MixingGraph, error)) {
 	j := p.latestPlanJob
 	if j == nil || !slices.EqualFunc(j.agents, agents, round.MixingAgent.Equal) {
@@ -59,7 +59,7 @@ func (p *Planner) PlanMesh(agents []round.MixingAgent, next func(MixingGraph, er
 			return func() {
 				if j.graph, j.err, j.done = graph, err, true; err != nil {
 					j.graph.Edges = nil
-					if p.latestPlanJob == j { // Compute again on the next request.
+					if p.latestPlanJob == j { // the next request must compute the edges again
 						p.latestPlanJob = nil
 					}
 				}
@@ -94,10 +94,10 @@ var (
 			"not connected.")
 )
 
-// MeshValue is the name of the status value *Mesh.
+// MeshValue is the name under which the status contains the latest *Mesh.
 const MeshValue = "mesh"
 
-// Mesh describes the graph of the mixing agents in the status.
+// Mesh is the part of the status that describes the graph of the agents that mix with neighbours.
 type Mesh struct {
 	Agents              int      `json:"agents"`
 	Edges               int      `json:"edges"`

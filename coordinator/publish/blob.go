@@ -7,7 +7,7 @@ import (
 
 // Blob is a task or a model that agents fetch in parts: chunks and a manifest. The zero value means no blob.
 type Blob struct {
-	Ref      wire.BlobRef // reference without inline data
+	Ref      wire.BlobRef // reference to the blob without the blob's data
 	Data     []byte
 	manifest wire.Manifest
 	seal     *wire.BlobSealer // encrypts the parts; nil if they are not encrypted
@@ -32,8 +32,8 @@ func (b Blob) SealedForGroup(group wire.SealKey) Blob {
 	return b
 }
 
-// AnnouncementRef returns a reference to the blob for an announcement. The reference contains the data if they have at
-// most inline bytes.
+// AnnouncementRef returns a reference to the blob for an announcement. The reference contains the data of the blob if
+// the data have at most inline bytes.
 func (b Blob) AnnouncementRef(inline int) wire.BlobRef {
 	if b.Data == nil {
 		return wire.BlobRef{}

@@ -9,13 +9,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A broker cluster may fail to return parts that it retains. A NATS node learns about them through another node, and
-// not about new ones while that node is down. Published messages are still delivered.
+// A broker cluster may fail to return parts that it retains. A NATS node learns which parts are retained from another
+// node, and does not learn about new parts while that node is down. Published messages are still delivered.
 //
-// Therefore an agent lists missing parts in its hello while subscribed to them, and the coordinator publishes them
-// again. These messages are not retained, because the node would wait for the nodes that store them.
+// Therefore an agent lists the missing parts in its hello while subscribed to them, and the coordinator publishes these
+// parts again. The repeated messages are not retained, because the node would wait for the nodes that store retained
+// messages.
 
-// owedPause is the minimum time between two publications of the same part.
+// owedPause is the minimum time between two publications of the same requested part.
 const owedPause = time.Second
 
 // partRequest is an agent's request to publish a part of a blob again.

@@ -49,12 +49,12 @@ func TestBoardOwes(t *testing.T) {
 		}
 	}
 	b.ResendParts(c.now, wire.MissingBlobParts{BlobDigest: hash,
-		Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative as a 32-bit int
+		Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative if converted to a 32-bit int
 	c.room, c.order = 1, nil
 	b.ResendParts(c.now, wire.MissingBlobParts{BlobDigest: hash, ManifestMissing: true, Chunks: []uint32{0, 1}})
 	c.now = c.now.Add(owedPause)
 	b.ResendParts(c.now, wire.MissingBlobParts{BlobDigest: hash, ManifestMissing: true,
-		Chunks: []uint32{1}}) // chunks that are still pending
+		Chunks: []uint32{1}}) // requests for chunks whose publication is still pending
 	c.room = 9
 	c.pass(time.Second)
 	if got := fmt.Sprint(bases(c.order)); got != "[0 1 m]" {

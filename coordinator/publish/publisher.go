@@ -71,7 +71,8 @@ func New(conn mqtt.Conn, topics mqtt.Topics, rng *rand.Rand, o observe.Observer,
 // RestoreListing sets the blob listing from the journal. It must be called before the first announcement.
 func (b *Publisher) RestoreListing(l BlobListing) { b.blobListing = l }
 
-// AnnouncementDigest returns the digest of the current announcement's header, or zero before the first one.
+// AnnouncementDigest returns the digest of the current announcement's header. It returns zero before the first
+// announcement.
 func (b *Publisher) AnnouncementDigest() wire.Digest { return b.announcementDigest }
 
 // IsPresentAnnouncement reports whether an envelope is the current announcement.
@@ -92,7 +93,7 @@ func (b *Publisher) PlanListing(blobs []Blob) BlobListing {
 		return b.blobListing
 	}
 	p := BlobListing{PresentBlobs: now, PreviousBlobs: b.blobListing.PresentBlobs}
-	if !b.staleBlobsDeleted { // otherwise they were deleted over the current connection
+	if !b.staleBlobsDeleted { // otherwise the stale blobs were deleted over the current connection
 		p.StaleBlobs = slices.Clone(b.blobListing.StaleBlobs)
 	}
 	p.StaleBlobs = append(p.StaleBlobs, b.blobListing.PreviousBlobs...)
@@ -104,8 +105,8 @@ func (b *Publisher) PlanListing(blobs []Blob) BlobListing {
 }
 
 // Announce publishes an announcement and its blobs. The caller must have called PlanListing with the same blobs. Parts
-// that an earlier process may have published are not repeated, unless resealed is true because their encryption
-// changed.
+// that an earlier process may have published are not published again, unless resealed is true because they were
+// encrypted with a new key.
 func (b *Publisher) Announce(now time.Time, sealed []byte, blobs []Blob, resealed bool) {
 	list := b.PlanListing(blobs)
 	b.HaltPublishing()
@@ -135,8 +136,8 @@ type replacedAnnouncement struct {
 	replacedAt time.Time
 }
 
-// maxHelloDelay is the maximum transit time of a hello. With shorter rounds, a hello may refer to an announcement
-// several rounds back.
+// maxHelloDelay is the maximum time for which a hello may be in transit. If rounds are shorter, a hello may refer to an
+// announcement from several rounds ago.
 const maxHelloDelay = 10 * time.Second
 
 // retireAnnouncement appends the current announcement to recentAnnouncements. It removes entries older than
@@ -154,9 +155,10 @@ func (b *Publisher) retireAnnouncement(now time.Time) {
 	b.recentAnnouncements = slices.Delete(b.recentAnnouncements, 0, n)
 }
 
-// IsRecentAnnouncement reports whether a hello may refer to an announcement. It accepts the current and the previous
-// announcement, and announcements replaced at most maxHelloDelay ago. Announcements of earlier processes are not
-// accepted, since such hellos may be replayed; agents repeat their hello on request.
+// IsRecentAnnouncement reports whether a hello may refer to the announcement with the given digest. It accepts the
+// current announcement, the previous announcement, and announcements replaced at most maxHelloDelay ago. It rejects
+// announcements of earlier processes, because hellos that refer to them may be replayed; agents repeat their hello on
+// request.
 func (b *Publisher) IsRecentAnnouncement(announcement wire.Digest, now time.Time) bool {
 	if announcement == b.announcementDigest {
 		return true
@@ -169,7 +171,7 @@ func (b *Publisher) IsRecentAnnouncement(announcement wire.Digest, now time.Time
 	return false
 }
 
-// LinkUp publishes and checks everything again after a connect, because the broker may have lost it.
+// LinkUp publishes and checks all retained messages again after a connect, because the broker may have lost them.
 func (b *Publisher) LinkUp(now time.Time) {
 	b.HaltPublishing()
 	b.isLinkUp, b.announcementSent, b.staleBlobsDeleted, b.lastRecheckAt = true, false, false, now
@@ -189,7 +191,7 @@ func (b *Publisher) LinkDown() {
 	b.isLinkUp, b.staleBlobsDeleted = false, false
 }
 
-// HaltPublishing stops publishing and reading back. AdvanceBeforeWait resumes both if they are still needed.
+// HaltPublishing stops publishing blobs and reading them back. AdvanceBeforeWait resumes both if they are still needed.
 func (b *Publisher) HaltPublishing() {
 	if b.stopQueuedMessages != nil {
 		b.stopQueuedMessages()
@@ -199,8 +201,8 @@ func (b *Publisher) HaltPublishing() {
 	b.stopReadBack()
 }
 
-// AdvanceBeforeWait publishes messages and checks blobs until nothing remains to be done or a message of the broker is
-// needed.
+// AdvanceBeforeWait publishes messages and checks blobs until nothing remains to be done or the publisher must wait for
+// a message from the broker.
 func (b *Publisher) AdvanceBeforeWait(now time.Time) {
 	for b.isLinkUp && b.announcementEnvelope != nil && !now.Before(b.retryPublishingAt) {
 		b.retryPublishingAt = time.Time{}
@@ -284,7 +286,7 @@ func (b *Publisher) publishQueuedMessages(now time.Time) {
 		case errors.Is(err, mqtt.ErrOutboxFull):
 			b.retryPublishingAt = now.Add(outboxRetryDelay)
 			return
-		case err != nil: // the connection is down; LinkUp publishes everything again
+		case err != nil: // the connection is down; LinkUp publishes all messages again
 			b.LinkDown()
 			return
 		}
@@ -292,7 +294,7 @@ func (b *Publisher) publishQueuedMessages(now time.Time) {
 	}
 }
 
-// Deadline returns the time by which AdvanceBeforeWait must be called again; false if none is set.
+// Deadline returns the time by which AdvanceBeforeWait must be called again. It returns false if no call is needed.
 func (b *Publisher) Deadline() (at time.Time, ok bool) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {

@@ -23,7 +23,7 @@ type narrow struct {
 	b        *Publisher
 	now      time.Time
 	room     int
-	err      error                   // error for the next Publish
+	err      error                   // error that the next Publish returns
 	loses    func(topic string) bool // reports whether an accepted message is not retained
 	mute     bool                    // true if no message is delivered
 	lost     map[string][]byte       // messages that were not retained, for delivery to current subscribers
@@ -128,7 +128,7 @@ func modelOf(letter byte) Blob {
 	return NewBlob(bytes.Repeat([]byte{letter}, 2*wire.MaxChunkBytes), wire.Digest{})
 }
 
-// showModels publishes announcement n with the given models, one letter each.
+// showModels publishes announcement number n with the given models. Each letter of models is the name of one model.
 func (c *narrow) showModels(n byte, models string) {
 	var blobs []Blob
 	for _, x := range []byte(models) {
@@ -165,8 +165,8 @@ func (c *narrow) announced() byte {
 	return 0
 }
 
-// TestBoardKeepsTwo checks that blobs are published before their announcement, kept for one more announcement, and then
-// deleted.
+// TestBoardKeepsTwo checks that blobs are published before their announcement, kept until the announcement after the
+// next one, and then deleted.
 func TestBoardKeepsTwo(t *testing.T) {
 	b, c, told := newPublisher(t)
 	for i, step := range []struct{ models, want string }{
@@ -196,12 +196,13 @@ func TestBoardKeepsTwo(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(*told) != 7 { // blobs a, A, B, C, B, D, E
+	if len(*told) != 7 { // for the blobs a, A, B, C, B, D and E
 		t.Errorf("%d blobs were read back", len(*told))
 	}
 }
 
-// TestBoardWaits checks that a full outbox and a lost connection delay publications and deletions without losing any.
+// TestBoardWaits checks that a full outbox and a lost connection delay publications and deletions, and that none is
+// lost.
 func TestBoardWaits(t *testing.T) {
 	b, c, _ := newPublisher(t)
 	c.showModels(1, "A")
@@ -228,8 +229,8 @@ func TestBoardWaits(t *testing.T) {
 	}
 }
 
-// TestBoardDeletesForCertain checks that deletions are repeated if the connection was lost meanwhile, even by the next
-// process. Otherwise they are not repeated.
+// TestBoardDeletesForCertain checks that deletions of old blobs are repeated, even by the next process, if the
+// connection was lost meanwhile. Otherwise they are not repeated.
 func TestBoardDeletesForCertain(t *testing.T) {
 	b, c, _ := newPublisher(t)
 	for i, models := range []string{"A", "B", "C"} {
@@ -261,7 +262,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 		t.Errorf("%d deletions, want those of B and no more: %d; %q", c.deleted, want, c.kept())
 	}
 	c.room = 4
-	c.showModels(12, "E") // parts of C are not deleted yet
+	c.showModels(12, "E") // parts of model C are not deleted yet
 	c.room = 1 << 30
 	c.showModels(13, "A")
 	if c.kept() != "A3 E3" {
@@ -269,8 +270,8 @@ func TestBoardDeletesForCertain(t *testing.T) {
 	}
 }
 
-// TestBoardReadsBack checks that a blob which the broker does not retain is reported and published again with backoff.
-// The announcement does not wait for this.
+// TestBoardReadsBack checks that a blob which the broker does not retain is reported and published again with
+// exponential backoff. The announcement does not wait for the blob.
 func TestBoardReadsBack(t *testing.T) {
 	b, c, told := newPublisher(t)
 	chunk := b.topics.BlobPart(modelOf('A').Ref.Hash.TopicLevel(), "1")
@@ -319,8 +320,8 @@ func TestBoardMayNotRead(t *testing.T) {
 	}
 }
 
-// TestBoardMendsWhatIsMissing checks that after a reconnect or restart only the parts that the broker has lost are
-// published again.
+// TestBoardMendsWhatIsMissing checks that after a reconnect or restart the publisher publishes only those parts again
+// that the broker has lost.
 func TestBoardMendsWhatIsMissing(t *testing.T) {
 	b, c, _ := newPublisher(t)
 	c.showModels(1, "aA")
@@ -383,7 +384,8 @@ func TestBoardSuspects(t *testing.T) {
 	}
 }
 
-// TestBoardBelievesOnlyWhatIsRetained checks that a part without the retained flag does not count as retained.
+// TestBoardBelievesOnlyWhatIsRetained checks that the publisher does not count a part as retained if it arrives without
+// the retained flag.
 func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
 	_, c, told := newPublisher(t)
 	c.loses, c.lost = func(string) bool { return true }, map[string][]byte{}
@@ -398,7 +400,7 @@ func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
 // such goroutines.
 func TestBoardHalts(t *testing.T) {
 	b, c, _ := newPublisher(t)
-	b.LinkUp(c.now) // no effect without an announcement
+	b.LinkUp(c.now) // LinkUp has no effect without an announcement
 	c.room = 1
 	c.showModels(1, "A")
 	b.HaltPublishing()
@@ -407,8 +409,8 @@ func TestBoardHalts(t *testing.T) {
 	}
 }
 
-// TestRecentAnnouncements checks that a hello may refer to the current, the previous and other recent announcements, at
-// any round rate. It may not refer to an announcement of another process.
+// TestRecentAnnouncements checks that a hello may refer to the current, the previous and other recent announcements of
+// this process, however short the rounds are. It may not refer to an announcement of another process.
 func TestRecentAnnouncements(t *testing.T) {
 	for _, tt := range []struct {
 		every time.Duration

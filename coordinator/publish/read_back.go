@@ -13,18 +13,19 @@ import (
 )
 
 // The broker may accept a message without retaining it. Therefore the publisher downloads each new blob once, and all
-// blobs after each connect. This happens concurrently with the round; agents that lack a part request it.
+// blobs after each connect, to check that they are retained. The round continues meanwhile. Agents that lack a part
+// request it.
 
 const (
 	// checkTimeout is the time without a new part after which the remaining parts are considered missing.
 	checkTimeout = 5 * time.Second
-	// checkPatience is the number of timeouts after which the check of a newly published blob fails. The check of other
-	// blobs fails after one.
+	// checkPatience is the number of timeouts after which the check of a newly published blob fails. The check of any
+	// other blob fails after one timeout.
 	checkPatience = 3
-	// checkAgain is the initial delay before a missing blob is published again. It doubles up to checkSeldom.
+	// checkAgain is the initial delay before missing parts of a blob are published again. It doubles up to checkSeldom.
 	checkAgain  = 2 * time.Second
 	checkSeldom = time.Minute
-	// checkPause is the minimum time between two checks that agents cause.
+	// checkPause is the minimum time between two checks that reports of agents trigger.
 	checkPause = 30 * time.Second
 )
 
@@ -72,8 +73,8 @@ func (p *retainedBlob) missingChunkCount() (n int) {
 	return n
 }
 
-// HasChunk, PutChunk and Close implement the storage of a transfer. They record that a chunk has arrived, but do not
-// store it.
+// HasChunk, PutChunk and Close implement the chunk storage of a download. They record that a chunk has arrived, but do
+// not store the chunk.
 func (p *retainedBlob) HasChunk(k int) bool            { return p.returnedChunks[k] }
 func (p *retainedBlob) PutChunk(k int, _ []byte) error { p.returnedChunks[k] = true; return nil }
 func (p *retainedBlob) Close() error                   { return nil }
@@ -95,8 +96,8 @@ func (b *Publisher) resetBlobChecks() {
 	}
 }
 
-// RecheckBlobs reads all blobs back after an agent reported that it cannot fetch one. It does so at most once in
-// checkPause. It does nothing while a blob is known to be missing, because that would reset the backoff.
+// RecheckBlobs reads all blobs back after an agent reported that it cannot download a blob, at most once in checkPause.
+// It does nothing while a blob is known to be missing, because that would reset the backoff.
 func (b *Publisher) RecheckBlobs(now time.Time) {
 	failing := slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.fruitlessChecks > 0 })
 	if b.readBack == nil && b.nextQueuedMessage == nil && !failing && now.Sub(b.lastRecheckAt) >= checkPause {
@@ -130,12 +131,13 @@ func (b *Publisher) tickReadBack(now time.Time) {
 	}
 }
 
-// ReceiveBlobPart handles a part of a blob that arrives from the broker. It requests the part again if the retained
-// flag is not set, because the part is then an echo of the coordinator's own message.
+// ReceiveBlobPart handles a part of a blob that arrives from the broker. If the retained flag is not set, the part is
+// an echo of the coordinator's own message, and ReceiveBlobPart requests the part again.
 func (b *Publisher) ReceiveBlobPart(now time.Time, m mqtt.Message, hash, part string) {
 	r := b.readBack
 	switch {
-	case r == nil || r.Ref.Hash.TopicLevel() != hash || !r.subscribedTopics[m.Topic]: // late, or of an earlier check
+	// The part is late, or belongs to an earlier check.
+	case r == nil || r.Ref.Hash.TopicLevel() != hash || !r.subscribedTopics[m.Topic]:
 	case m.Retained:
 		b.stepReadBack(now, transfer.PartReceived{PartName: part, Payload: m.Payload, Retained: true})
 	default:
@@ -195,8 +197,8 @@ func (b *Publisher) partTopics(r *blobReadBack, parts []string) []string {
 	return topics
 }
 
-// republishMissingParts publishes the parts that the broker did not return. It publishes at once if they may never have
-// been sent, or if the check found new parts. Otherwise it waits with exponential backoff.
+// republishMissingParts publishes the parts that the broker did not return. It publishes them at once if they may never
+// have been sent, or if the check found parts that were missing before. Otherwise it waits with exponential backoff.
 func (b *Publisher) republishMissingParts(now time.Time, r *blobReadBack, refused bool) {
 	again := r.publishedInSession && r.missingChunkCount() == r.missingPartsAtStart || refused
 	r.allPartsSent, r.publishedInSession, r.republishAt = false, false, time.Time{}

@@ -38,7 +38,7 @@ func (s *PieceHash) UnmarshalText(text []byte) error {
 // ClusterState is the state of the cluster in the store: the leader and the files of the replicated folder.
 type ClusterState struct {
 	Leader   string     // name of the leading replica; empty after it has stepped down
-	Instance uint64     // random number of the leader's process
+	Instance uint64     // random number that identifies the leader's process
 	PutCount uint64     `json:"Count"` // number of the leader's writes, for recognising a write whose answer was lost
 	Epoch    wire.Epoch // minimum epoch of the leader's announcements
 	// FileListPieces contains the hashes of the pieces of the encoded file list; empty before the first commit.
@@ -64,9 +64,9 @@ func decodeClusterState(value []byte) (*ClusterState, error) {
 
 // replicatedFile is a file of the replicated folder.
 type replicatedFile struct {
-	Name string // path in the folder, with slashes
+	Name string // path of the file in the folder, with slashes
 	Size int64
-	// Data is the content of a small file. Other files consist of pieces of pieceSize bytes; the last piece may be
+	// Data is the content of a small file. A larger file is stored as pieces of pieceSize bytes; the last piece may be
 	// shorter.
 	Data   []byte      `json:",omitempty"`
 	Pieces []PieceHash `json:",omitempty"`
@@ -103,7 +103,7 @@ func decodeFileList(list []byte) (files []replicatedFile, err error) {
 	return files, nil
 }
 
-// allPieceHashes returns the hashes of all pieces of the files and of their list.
+// allPieceHashes returns the hashes of all pieces to which a file list refers, and of the pieces of the list itself.
 func allPieceHashes(files []replicatedFile, list []PieceHash) []PieceHash {
 	all := slices.Clone(list)
 	for _, f := range files {

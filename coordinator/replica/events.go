@@ -26,13 +26,13 @@ var (
 			"cluster."}
 )
 
-// Names of the conditions that a replica raises.
+// Names of the alerts (conditions) that a replica raises.
 const (
 	standbyCondition = "standby"
 	storeCondition   = "state store"
 )
 
-// StandingBy reports that this replica is on standby because another one leads.
+// StandingBy reports that this replica is on standby because another replica leads.
 type StandingBy struct{ Leader string } // name of the leader; empty if unknown
 
 // Describe implements observe.Event.
@@ -50,9 +50,8 @@ func (e StandingBy) Describe(d *observe.EventDescription) {
 // LeadershipGained reports that this replica leads in a new epoch.
 type LeadershipGained struct {
 	Epoch          wire.Epoch
-	ClusterFounded bool // true if the cluster was empty
-	// TakeoverDuration is the duration of the takeover, without the time until the failure of the previous leader was
-	// detected.
+	ClusterFounded bool // true if the cluster had no state before
+	// TakeoverDuration is the time from the detection of the previous leader's failure until this replica leads.
 	TakeoverDuration time.Duration
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// wantPieces checks that the store contains all pieces to which the head refers.
+// wantPieces checks that the store contains all pieces to which the cluster state (head) refers.
 func (p *plant) wantPieces() {
 	value, _, err := p.engine.get(headKey)
 	if err != nil {
@@ -45,7 +45,7 @@ func (p *plant) wantPieces() {
 	}
 }
 
-// calmPlant returns a plant without simulated faults.
+// calmPlant returns a simulated cluster without faults.
 func calmPlant(t *testing.T, n int) *plant {
 	p := newPlant(t, n, 1)
 	for _, m := range p.machines {
@@ -54,8 +54,8 @@ func calmPlant(t *testing.T, n int) *plant {
 	return p
 }
 
-// TestFolder checks that after a step-down the next leader has an identical folder, except for files that are not
-// replicated.
+// TestFolder checks that after a leader has given up leadership, the next leader has an identical folder, except for
+// files that are not replicated.
 func TestFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 2)
@@ -112,7 +112,8 @@ func TestFolder(t *testing.T) {
 	})
 }
 
-// TestPieces checks that unreferenced pieces are removed, even if an earlier leader ended before removing them.
+// TestPieces checks that pieces without references are removed from the store, even if an earlier leader stopped before
+// removing them.
 func TestPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 1)
@@ -186,7 +187,8 @@ func (f *events) Observe(x observe.Event) {
 	}
 }
 
-// TestAnswerLost checks that a leader recognises its own head if the answer to a write was lost, and continues to lead.
+// TestAnswerLost checks that a leader recognises its own write of the cluster state if the answer to the write was
+// lost, and continues to lead.
 func TestAnswerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 1)
@@ -194,7 +196,7 @@ func TestAnswerLost(t *testing.T) {
 		r := p.replica(0, 1)
 		r.cfg.Store = s
 		lead, err := r.AwaitLeadership(t.Context())
-		if err != nil || s.lost != 1 || lead.Epoch() != 2 { // epoch 2: it took over from itself
+		if err != nil || s.lost != 1 || lead.Epoch() != 2 { // epoch 2, because the replica took over from itself
 			t.Fatalf("%v, %d answers lost, epoch %d", err, s.lost, lead.Epoch())
 		}
 		for range 5 {
@@ -209,7 +211,7 @@ func TestAnswerLost(t *testing.T) {
 	})
 }
 
-// deaf is a store that loses the answer to the first write of the head, and to later ones on request.
+// deaf is a store that loses the answer to the first write of the cluster state, and to later writes on request.
 type deaf struct {
 	*machine
 	next  bool
@@ -234,8 +236,8 @@ func unchanged() error { return nil }
 
 var errTest = errors.New("the test is over")
 
-// TestTakeCutShort stops a replica while it restores the folder. A partially restored folder must not be committed, not
-// even during a step-down.
+// TestTakeCutShort checks that if a replica is stopped while it restores the folder, the incomplete folder is not
+// committed, not even when the replica gives up leadership.
 func TestTakeCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 3)
@@ -256,7 +258,7 @@ func TestTakeCutShort(t *testing.T) {
 		r.cfg.Store = slow
 		go func() {
 			<-time.After(30*time.Second +
-				storeRetryDelay/2) // it renews its lease and then waits before its next attempt
+				storeRetryDelay/2) // the leader renews its lease and then waits before its next attempt
 			slow.ends.Store(true)
 			cancel()
 		}()
@@ -292,7 +294,7 @@ func (s *slowPieces) Get(ctx context.Context, key string) ([]byte, uint64, error
 	return s.machine.Get(ctx, key)
 }
 
-// TestUnknownCommit ends a commit whose result is unknown. Leadership must not be lost.
+// TestUnknownCommit checks that leadership is not lost if a commit is cancelled while its result is unknown.
 func TestUnknownCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 2)
@@ -327,7 +329,8 @@ func TestUnknownCommit(t *testing.T) {
 	})
 }
 
-// TestQuiet checks that a leader stops publishing before it writes the head that gives up leadership.
+// TestQuiet checks that a leader stops publishing to devices before it writes the cluster state that gives up
+// leadership.
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 1)
@@ -350,7 +353,7 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// watched is a store that calls put before each write of the head.
+// watched is a store that calls the function put before each write of the cluster state.
 type watched struct {
 	*machine
 	put  func(*ClusterState)

@@ -43,7 +43,7 @@ func (l *Leadership) removeOrphanPieces() {
 	defer cancel()
 	keys, err := l.replica.cfg.Store.Keys(ctx)
 	if err != nil {
-		return // the next leader removes them
+		return // the next leader removes the remaining pieces
 	}
 	var gone []PieceHash
 	for _, key := range keys {
@@ -144,8 +144,8 @@ func (l *Leadership) commitFolder(ctx context.Context, epoch wire.Epoch, must bo
 
 func comparePieceHashes(a, b PieceHash) int { return slices.Compare(a[:], b[:]) }
 
-// removePieces removes pieces that are no longer referenced. After an error some may remain; the next leader removes
-// them.
+// removePieces removes pieces without references from the store. If an error occurs, some pieces may remain; the next
+// leader removes them.
 func (l *Leadership) removePieces(gone []PieceHash) {
 	slices.SortFunc(gone, comparePieceHashes)
 	for _, s := range gone {
@@ -159,7 +159,7 @@ func (l *Leadership) removePieces(gone []PieceHash) {
 	}
 }
 
-// putters is the maximum number of concurrent uploads of pieces.
+// putters is the maximum number of pieces that are uploaded concurrently.
 const putters = 8
 
 // putPieces uploads pieces concurrently and reads each piece back, so that the cluster state refers only to stored

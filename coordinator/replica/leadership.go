@@ -100,8 +100,8 @@ func (l *Leadership) setSteppingDown(quiet bool) {
 	l.steppingDown = quiet
 }
 
-// LeaderOnlyConn returns a connection that publishes only while this replica leads, even if the process was suspended
-// for a while.
+// LeaderOnlyConn returns a connection that publishes messages only while this replica leads, even if the process was
+// suspended for a while.
 func (l *Leadership) LeaderOnlyConn(conn mqtt.Conn) mqtt.Conn { return leaderOnlyConn{conn, l} }
 
 type leaderOnlyConn struct {
@@ -117,7 +117,7 @@ func (g leaderOnlyConn) Publish(m mqtt.Message) error {
 	return g.Conn.Publish(m)
 }
 
-// renewLease commits a changed folder and renews the lease, periodically until the leadership ends.
+// renewLease renews the lease and commits the folder if it has changed, periodically until the leadership ends.
 func (l *Leadership) renewLease() {
 	for l.replica.pause(l.ctx, renewEvery) == nil {
 		if l.folderLock.tryLock(l.replica.cfg.Runtime) {
@@ -188,8 +188,8 @@ func (l *Leadership) replaceClusterState(ctx context.Context, change func(*Clust
 	return nil
 }
 
-// putClusterState writes the next cluster state to the store in place of this leader's previous one. It retries until
-// it succeeds or the leadership ends; if an answer was lost, it recognises its own write by Instance and PutCount.
+// putClusterState replaces this leader's previous cluster state in the store with next. It retries until it succeeds or
+// the leadership ends. If the answer to a write was lost, it recognises its own write by Instance and PutCount.
 func (l *Leadership) putClusterState(ctx context.Context, next *ClusterState, value []byte) (revision uint64,
 	err error) {
 	err = l.retryStoreOperation(ctx, "renew the lease", func() (err error) {
@@ -208,7 +208,7 @@ func (l *Leadership) putClusterState(ctx context.Context, next *ClusterState, va
 		case h.Instance == next.Instance && h.PutCount == next.PutCount:
 			revision = found
 			return nil
-		case h.Instance == next.Instance: // an own write whose answer was lost
+		case h.Instance == next.Instance: // the leader's own write, whose answer was lost
 			l.clusterStateRevision = max(l.clusterStateRevision, found)
 			return errAgain
 		case found > l.clusterStateRevision:
@@ -219,7 +219,7 @@ func (l *Leadership) putClusterState(ctx context.Context, next *ClusterState, va
 	return revision, err
 }
 
-// errAgain makes retryStoreOperation retry at once, without a report.
+// errAgain makes retryStoreOperation call the operation again at once, without a report.
 var errAgain = errors.New("again")
 
 // retryStoreOperation calls do until it succeeds, ctx ends or the leadership ends.
@@ -232,7 +232,7 @@ func (l *Leadership) retryStoreOperation(ctx context.Context, what string, do fu
 		switch {
 		case errors.Is(err, errAgain):
 			continue
-		case err != nil && ctx.Err() != nil: // The context has ended, so the store is not at fault.
+		case err != nil && ctx.Err() != nil: // the context has ended, so the store is not at fault
 			return errors.Join(context.Cause(ctx), err)
 		}
 		if l.replica.reportStoreCall(what, err); err == nil {

@@ -55,12 +55,12 @@ func (e *engine) put(key string, b []byte, revision uint64) (uint64, error) {
 // machine simulates a machine that can be suspended and disconnected from the store.
 type machine struct {
 	*engine
-	host.RealTimeRuntime // clock of the synctest bubble
+	host.RealTimeRuntime // uses the simulated clock of the synctest bubble
 
 	mu      sync.Mutex
 	rng     *rand.Rand
-	calm    bool          // the store always answers at once
-	cut     bool          // disconnected from the store
+	calm    bool          // true if the store always answers at once
+	cut     bool          // true while the machine is disconnected from the store
 	stopped chan struct{} // closed on resumption; nil while running
 }
 
@@ -116,7 +116,8 @@ func (w stoppable) Wait(ctx context.Context, until time.Time, events <-chan mqtt
 
 var errCut = errors.New("no response from stream")
 
-// call simulates a call over the network. do may be executed even if call returns an error, possibly later.
+// call simulates a call of the store over the network. Even if call returns an error, do may be executed, possibly
+// later.
 func (m *machine) call(ctx context.Context, do func() error) error {
 	m.run()
 	m.mu.Lock()

@@ -31,7 +31,7 @@ type Config struct {
 	Store    KeyValueStore
 	Folder   ReplicatedFolder
 	Name     string // unique name of this replica
-	Instance uint64 // random number of this process
+	Instance uint64 // random number that identifies this process
 	Runtime  host.JobRuntime
 	Observer observe.Observer
 }
@@ -51,8 +51,8 @@ type Replica struct {
 	stateUnchangedSince time.Time
 }
 
-// CurrentLeader returns the name of the leading replica, or "" if no replica leads. lives is true if the leader renews
-// its lease within two renewal intervals, for which CurrentLeader waits. The error wraps ErrNone if the cluster is
+// CurrentLeader returns the name of the leading replica, or "" if no replica leads. It waits up to two renewal
+// intervals; lives is true if the leader renews its lease within this time. The error wraps ErrNone if the cluster is
 // empty.
 func CurrentLeader(ctx context.Context, s KeyValueStore, rt host.JobRuntime) (name string, lives bool, err error) {
 	r := New(Config{Store: s, Runtime: rt})
@@ -128,14 +128,14 @@ func (r *Replica) tryToLead(ctx context.Context) (*Leadership, error) {
 	case revision < r.seenStateRevision: // the read returned an outdated value
 		return nil, nil
 	case h.Leader == "", h.Instance == r.cfg.Instance,
-		now.Sub(r.stateUnchangedSince) >= TTL: // An equal Instance is an own write whose answer was lost.
+		now.Sub(r.stateUnchangedSince) >= TTL: // an equal Instance is this process's own write, whose answer was lost
 		return r.takeLeadership(ctx, began, h, revision)
 	}
 	r.reportStandingBy(h.Leader)
 	return nil, nil
 }
 
-// takeLeadership replaces the cluster state before with a state in which this replica is the leader.
+// takeLeadership replaces the given cluster state before with a cluster state in which this replica is the leader.
 func (r *Replica) takeLeadership(ctx context.Context, began time.Time, before *ClusterState,
 	revision uint64) (*Leadership, error) {
 	next := *before

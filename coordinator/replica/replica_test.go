@@ -21,7 +21,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// plant is a cluster of simulated machines with a store, and the history of their commits.
+// plant is a cluster of simulated machines with a common store, and the history of the machines' commits. A commit
+// writes the next number into the replicated folder.
 type plant struct {
 	t        *testing.T
 	engine   *engine
@@ -33,7 +34,7 @@ type plant struct {
 	epochs    map[wire.Epoch]int
 	committed int // highest number that is known to be committed
 	commits   []commit
-	tried     map[int]int // number of attempts by number
+	tried     map[int]int // number of attempts to commit, by committed number
 }
 
 func newPlant(t *testing.T, n int, seed uint64) *plant {
@@ -65,7 +66,7 @@ func (p *plant) replica(i int, instance uint64) *Replica {
 
 const numberFile = "models/1/number"
 
-// number returns the number in the folder of machine i.
+// number returns the number that the folder of machine i contains.
 func (p *plant) number(i int) int {
 	b, err := os.ReadFile(filepath.Join(p.dirs[i], filepath.FromSlash(numberFile)))
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,7 +105,8 @@ func (p *plant) writeFile(i int, name string, content []byte) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600))
 }
 
-// live simulates a process. It waits for leadership and commits numbers until it is killed or loses leadership.
+// live simulates a coordinator process. It waits for leadership and then commits increasing numbers until it is killed
+// or loses leadership.
 func (p *plant) live(ctx context.Context, i int, instance uint64) {
 	for ctx.Err() == nil {
 		lead, err := p.replica(i, instance).AwaitLeadership(ctx)
@@ -135,7 +137,7 @@ func (m *machine) pauseFor(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// begin compares the folder of a new leader with the last commit.
+// begin checks that the folder of a new leader contains the last committed number.
 func (p *plant) begin(i int, lead *Leadership) {
 	n := p.number(i)
 	p.mu.Lock()
@@ -150,7 +152,7 @@ func (p *plant) begin(i int, lead *Leadership) {
 	}
 }
 
-// commit commits the next number and reports whether the replica still leads.
+// commit commits the next number to the replicated folder and reports whether the replica still leads.
 func (p *plant) commit(ctx context.Context, i int, lead *Leadership) bool {
 	n := p.number(i) + 1
 	p.mu.Lock()
@@ -165,7 +167,7 @@ func (p *plant) commit(ctx context.Context, i int, lead *Leadership) bool {
 	if err == nil {
 		p.committed = max(p.committed, n)
 		lead.mu.Lock()
-		// a suspended replica may learn of it late
+		// A suspended replica may learn only later that its commit succeeded.
 		p.commits = append(p.commits, commit{lead.lastPutClusterState.Epoch, i, n})
 		lead.mu.Unlock()
 	}
@@ -179,13 +181,13 @@ func (p *plant) last() int {
 	return p.committed
 }
 
-// commit is a committed number with the epoch and the machine of its leader.
+// commit is a number that a leader committed, with the leader's epoch and machine.
 type commit struct {
 	epoch      wire.Epoch
 	machine, n int
 }
 
-// wantOneLine checks that the committed numbers increase strictly in the order of epochs.
+// wantOneLine checks that the committed numbers increase strictly from one epoch to the next.
 func (p *plant) wantOneLine() {
 	slices.SortStableFunc(p.commits, func(a, b commit) int { return cmp.Compare(a.epoch, b.epoch) })
 	for i, c := range p.commits[1:] {
@@ -195,7 +197,7 @@ func (p *plant) wantOneLine() {
 	}
 }
 
-// speaking returns the machines that would publish to devices now.
+// speaking returns the indices of the machines that may publish to devices now.
 func (p *plant) speaking() (all []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,7 +254,7 @@ func faults(t *testing.T, seed uint64) {
 	}
 	look := func(d time.Duration) {
 		for range d / (100 * time.Millisecond) {
-			<-time.After(100 * time.Millisecond) // clock of the synctest bubble
+			<-time.After(100 * time.Millisecond) // lets time pass on the simulated clock of the synctest bubble
 			if all := p.speaking(); len(all) > 1 {
 				t.Errorf("machines %v speak", all)
 			}
@@ -299,7 +301,7 @@ func faults(t *testing.T, seed uint64) {
 		end()
 	}
 	processes.Wait()
-	<-time.After(time.Minute) // all delayed requests have been executed
+	<-time.After(time.Minute) // wait until all delayed requests have been executed
 	p.wantPieces()
 	p.wantOneLine()
 }

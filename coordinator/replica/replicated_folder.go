@@ -59,7 +59,7 @@ func (f *ReplicatedFolder) fileNames() ([]string, error) {
 // appendFileNamesIn appends the names of the replicated files in a subfolder of Dir.
 func (f *ReplicatedFolder) appendFileNamesIn(all []string, dir string) ([]string, error) {
 	entries, err := f.Disk.ReadDir(f.localPath(dir))
-	if errors.Is(err, fs.ErrNotExist) && dir != "" { // removed concurrently
+	if errors.Is(err, fs.ErrNotExist) && dir != "" { // the folder was removed concurrently
 		return all, nil
 	}
 	if err != nil {
@@ -79,8 +79,8 @@ func (f *ReplicatedFolder) appendFileNamesIn(all []string, dir string) ([]string
 	return all, nil
 }
 
-// scanFiles returns the replicated files. It reads files that changed since the last scan, and calls give with their
-// pieces. A file that is being written may be incomplete; the next scan reads it again.
+// scanFiles returns the replicated files. It reads the files that changed since the last scan, and calls give with each
+// of their pieces. A file that is being written may be incomplete; the next scan reads the file again.
 func (f *ReplicatedFolder) scanFiles(now time.Time, give func(PieceHash, []byte)) ([]replicatedFile, error) {
 	names, err := f.fileNames()
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 )
 
 // A backup is a tar archive of the state folder at one moment. It omits the updates of the current round, which agents
-// send again. The owner goroutine reads the slot files, so that they are consistent; archived models do not change.
+// send again. The slot files are read on the owner goroutine, so that they are consistent with each other. Archived
+// models do not change.
 
 // ReadSlotFiles returns the slot files for a backup. It must be called on the owner goroutine, so that the files are
 // consistent.
@@ -54,7 +55,7 @@ func (d *StateFolder) WriteBackup(w io.Writer, slots []BackupFile) error {
 	return t.Close()
 }
 
-// slotFileNames returns the names of the files that are overwritten in place.
+// slotFileNames returns the names of the slot files, which are overwritten in place.
 func slotFileNames() (all []string) {
 	for _, f := range []*store.StateFile{Journal, Control, Task, Model} {
 		all = append(all, f.Name+".a", f.Name+".b")

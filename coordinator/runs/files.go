@@ -5,15 +5,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Versioned files of the state folder. If a file's format changes, raise its version: the next program then reports the
-// old file instead of misreading it. TestFormats of package coordinator checks each file.
+// These are the versioned files of the state folder. If a file's format changes, raise its version: another program
+// version then reports the file instead of misreading it. TestFormats of package coordinator checks each file.
 var (
-	// MaxBytes suffices for about 10 million edges.
+	// MaxBytes of the journal suffices for about 10 million edges.
 	Journal = &store.StateFile{Name: "run", Version: 3, MaxBytes: 1 << 30, Slots: 2,
 		LossConsequence: "the coordinator stops until an operator chooses how the run continues"}
 	Model = &store.StateFile{Name: "model", Version: 1, MaxBytes: 16 * wire.MaxBlobBytes, Slots: 2,
 		LossConsequence: "the model is read from the archive"}
-	// Version of the encoding of wire.Task.
+	// The version of the task file is the version of the encoding of wire.Task.
 	Task = &store.StateFile{Name: "task", Version: 2, MaxBytes: wire.MaxBlobBytes, Slots: 2,
 		LossConsequence: "the task is rebuilt from the configuration, if the configuration still describes the same " +
 			"task"}

@@ -43,9 +43,9 @@ type HistoryEntry struct {
 	R2              *float64          `json:"r2,omitempty"`
 	Accuracy        *float64          `json:"accuracy,omitempty"`
 	HeldOutRisk     *float64          `json:"held_out_risk,omitempty"`
-	// evaluation of model Version; only in lines of KindEvaluation
+	// Evaluation is the evaluation of model Version. It is set only in lines of KindEvaluation.
 	Evaluation *evaluation.Result `json:"evaluation,omitempty"`
-	// reason why the run ended with this round; empty if it did not
+	// StopReason is the reason why the run ended with this round; empty if the run continued.
 	StopReason stop.Reason      `json:"ended,omitempty"`
 	AuditHead  *audit.ChainHead `json:"audit,omitempty"` // head of the audit log at the end of the round
 }
@@ -113,9 +113,9 @@ func historyEntryOfRound(e round.WriteHistory) HistoryEntry {
 	return h
 }
 
-// AppendRoundToHistory appends the line of a finished round unless it is already in the history. After a restart, the
-// journal requests the last line again, so the first call of a process checks for it. The end time distinguishes rounds
-// with the same number after an older state folder was restored.
+// AppendRoundToHistory appends the line of a finished round unless the history already contains it. After a restart,
+// the journal may request the last line again, so the first call of a process searches for the line. The end time
+// distinguishes rounds with the same number after an older state folder was restored.
 func (d *StateFolder) AppendRoundToHistory(e round.WriteHistory) error {
 	if d.historyChecked || !d.historyHasRound(e) {
 		line := historyEntryOfRound(e)
@@ -152,18 +152,19 @@ type EarlierRunSummary struct {
 	R2, Accuracy   *float64          // scores of the newest model on held-out data; nil if not measured
 }
 
-// pastLines is the maximum number of lines that SummarizeRun reads. It matters if many consecutive rounds were
+// pastLines is the maximum number of lines that SummarizeRun reads. The limit applies if many consecutive rounds were
 // abandoned.
 const pastLines = 10_000
 
-// SummarizeRun reads the history lines of the run's models, newest first. It skips lines whose version does not
-// decrease: they were written before an older state folder was restored. It returns at most most risks.
+// SummarizeRun summarises the history lines of the models of a run, newest first. It skips a line whose model version
+// is not lower than the version in the line read before: such a line was written before an older state folder was
+// restored. The argument most limits the number of risk values.
 func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p EarlierRunSummary, err error) {
 	if p.Version = rec.Plan.BaseModelVersion; p.Version == 0 {
 		return p, nil
 	}
 	defer func() { slices.Reverse(p.MeanAgentRisks) }()
-	last, told := p.Version+1, false // version of the last line used, and whether it had a risk
+	last, told := p.Version+1, false // version of the last line that was used, and whether that line contained a risk
 	take := func(h HistoryEntry) {
 		if h.Version == p.Version {
 			p.R2, p.Accuracy = h.R2, h.Accuracy
@@ -196,8 +197,8 @@ func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p Earlier
 	return p, nil
 }
 
-// ReadAuditHeads yields the audit log heads in the history of a state folder, oldest first. It yields nil for a round
-// without a head.
+// ReadAuditHeads yields the audit log heads (number and hash of the newest entry) in the history of a state folder,
+// oldest first. It yields nil for a round without a head.
 func ReadAuditHeads(dir string) iter.Seq2[*audit.SignedHead, error] {
 	return func(yield func(*audit.SignedHead, error) bool) {
 		for h, err := range ReadHistory(dir) {

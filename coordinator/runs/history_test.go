@@ -19,7 +19,7 @@ func recordAt(run wire.RunID, version wire.ModelVersion) round.JournalRecord {
 	return round.JournalRecord{Run: run, Plan: round.Plan{BaseModelVersion: version}}
 }
 
-// TestPast checks that only the newest rounds of the run in the state folder are summarised.
+// TestPast checks that SummarizeRun summarises only the newest rounds, and only rounds of the run in the state folder.
 func TestPast(t *testing.T) {
 	const now = `{"run":6,"round":9,"kind":"training","outcome":"closed","version":4,"risk":8}
 {"run":7,"round":1,"kind":"statistics","outcome":"closed","version":0}
@@ -87,8 +87,8 @@ func TestPastKnowsTheJournal(t *testing.T) {
 	}
 }
 
-// TestHistoryLineIsWrittenOnce checks that a line is written once although each process requests it. A round that is
-// repeated after restoring an older state folder gets its own line.
+// TestHistoryLineIsWrittenOnce checks that the line of a round is written once although each process requests it. A
+// round that is repeated after an older state folder was restored gets a line of its own.
 func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	dir := t.TempDir()
 	at := time.UnixMilli(1_000).UTC()
@@ -111,7 +111,7 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	write(7, 1, 0)
 	write(7, 2, 1)
 	write(7, 3, 2)
-	write(7, 1, 0) // an older state folder was restored
+	write(7, 1, 0) // this round is repeated after an older state folder was restored
 	write(7, 2, time.Second)
 	write(8, 1, time.Minute)
 	ended = stop.TimeLimitReached // the run ended between two rounds

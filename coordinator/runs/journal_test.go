@@ -17,8 +17,8 @@ const journal3 = `{"Epoch":3,"Record":{"Run":7,"Round":5,"Attempt":2,"Phase":"co
 	`"Counted":{"Round":4,"Updates":{}},"Sidelined":[{"Agent":"a3"}],"Outcomes":[{"Round":4,"Outcome":"AQ=="}]},"Origin":{"Given":"3","Model":"6/3"},` +
 	`"Published":{"Now":[{"Chunks":2}],"Before":null,"Gone":null}}`
 
-// TestJournalOfVersion3 checks that a journal of an earlier program is read completely. A renamed or removed field
-// requires a new version.
+// TestJournalOfVersion3 checks that a journal written by an earlier program version is read completely. Renaming or
+// removing a field requires a new format version.
 func TestJournalOfVersion3(t *testing.T) {
 	d := json.NewDecoder(bytes.NewReader([]byte(journal3)))
 	d.DisallowUnknownFields()

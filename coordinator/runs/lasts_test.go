@@ -2,7 +2,7 @@ package runs
 
 import "testing"
 
-// TestLasts checks which files belong to a backup.
+// TestLasts checks which files of the state folder belong to a backup.
 func TestLasts(t *testing.T) {
 	for name, want := range map[string]bool{
 		"run.a": true, "model.b": true, "control.a": true, "task.b": true, "history.jsonl": true, "root-2": true,

@@ -42,8 +42,9 @@ func (d *StateFolder) SaveModelSlot(m *SlotModel) error {
 	return err
 }
 
-// LoadModelSlot returns the model with the given hash from its slot and protects that slot. The error is
-// store.ErrNoModel if the slots contain other models, and a store.CorruptError if the model may be in a damaged slot.
+// LoadModelSlot returns the model with the given hash from its slot and protects that slot from being overwritten. The
+// error is store.ErrNoModel if the slots contain other models, and a store.CorruptError if the model may be in a
+// damaged slot.
 func (d *StateFolder) LoadModelSlot(run wire.RunID, version wire.ModelVersion, hash wire.Digest) (*SlotModel, error) {
 	var m *SlotModel
 	_, err := d.ModelSlots.Load(func(body []byte) bool {

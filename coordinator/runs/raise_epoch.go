@@ -8,8 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// RaiseEpoch raises the epoch of the run in a state folder. From the next start, agents obey the run even if they have
-// obeyed later positions before. It returns the new position of the run. No daemon may use the folder.
+// RaiseEpoch raises the epoch of the run in a state folder. From the next start, agents follow the run even if they
+// have followed a later announcement before. RaiseEpoch returns the new position of the run. No daemon may use the
+// folder.
 func RaiseEpoch(dir string) (wire.AnnouncementPosition, error) {
 	d := NewStateFolder(store.LocalDisk, dir)
 	record, found, err := d.LoadJournalRecord()

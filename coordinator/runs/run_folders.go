@@ -50,7 +50,8 @@ func (d *StateFolder) OpenModelsOfRun(run wire.RunID) (*store.ModelFolder, error
 	return d.Disk.OpenModelFolder(d.runPath(run))
 }
 
-// NewestModel returns the newest intact trained model of the newest run that has one, or version 0.
+// NewestModel returns the newest trained model that is intact, of the newest run that has such a model. It returns
+// version 0 if no run has one.
 func (d *StateFolder) NewestModel() (wire.RunID, uint64) {
 	runs, _ := d.StoredRunIDs()
 	for _, run := range slices.Backward(runs) {
@@ -68,8 +69,8 @@ func (d *StateFolder) NewestModel() (wire.RunID, uint64) {
 	return 0, 0
 }
 
-// SaveModel stores a model of the current run. A different model with the same version, from a later journal, is
-// renamed.
+// SaveModel stores a model of the current run. If a different model with the same version exists, because an older
+// journal was restored, that model is renamed.
 func (d *StateFolder) SaveModel(m *SlotModel, durable bool, logger *slog.Logger) error {
 	err := d.CurrentRunModels.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
 	if !errors.Is(err, store.ErrDigestConflict) {

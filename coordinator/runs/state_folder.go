@@ -30,9 +30,9 @@ import (
 //	history.jsonl         one line for each round, for charts
 //	audit/                the audit log: see package audit
 //
-// A round waits for two writes: the model slot, and then the journal, which makes that model the current one. Until
-// then the slot of the previous model is not changed. All other files are written during the next round, or are not
-// synced.
+// A round waits for two writes: the model slot, and then the journal, which makes that model the current one. Until the
+// journal is written, the slot of the previous model is not changed. All other files are written during the next round,
+// or are not synced.
 //
 // A damaged file is never deleted: it is renamed, for example to run.aside-1. LoadJournalRecord sets the fields that
 // are stored in the journal, and SaveJournalRecord writes them.
@@ -58,7 +58,7 @@ type StateFolder struct {
 
 	history          *store.RoundHistory
 	historyChecked   bool        // true once this process has checked or extended the history
-	unjournaledModel wire.Digest // hash of a model in a slot to which no journal refers yet
+	unjournaledModel wire.Digest // hash of a model in a slot that is not in the journal yet
 }
 
 // Names of subfolders of the state folder.
@@ -77,7 +77,8 @@ type savedJournal struct {
 	RunStartedFresh    bool                `json:"Fresh,omitempty"`
 }
 
-// NewStateFolder returns a state folder for reading. Only the journal may be written. It does not create the folder.
+// NewStateFolder returns a state folder for reading. Only the journal may be written. NewStateFolder does not create
+// the folder on disk.
 func NewStateFolder(files store.Disk, dir string) *StateFolder {
 	slots := func(f *store.StateFile) *store.RecordSlots { return files.NewRecordSlots(dir, f) }
 	return &StateFolder{Disk: files, Dir: dir, Epoch: 1, JournalSlots: slots(Journal), ModelSlots: slots(Model),
@@ -153,7 +154,8 @@ func (d *StateFolder) SaveTask(blob []byte) error {
 	return d.TaskSlots.WriteAndProtect(blob)
 }
 
-// LoadTask returns the blob of a task. It prefers a slot whose blob satisfies wanted over the newest slot.
+// LoadTask returns the encoded task. It returns a blob for which wanted returns true, if a slot contains one. Otherwise
+// it returns the blob in the newest slot.
 func (d *StateFolder) LoadTask(wanted func(blob []byte) bool) ([]byte, error) {
 	found, err := d.TaskSlots.Load(wanted)
 	if errors.Is(err, store.ErrNoRecord) {
@@ -232,16 +234,16 @@ type RunOrigin struct {
 type StateError struct {
 	Path    string
 	Problem string
-	Remedy  string // commands to choose from
-	Err     error  // cause; may be nil
+	Remedy  string // commands from which the operator can choose
+	Err     error  // cause of the problem; may be nil
 }
 
 func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Remedy) }
 func (e *StateError) Unwrap() error { return e.Err }
 
-// PositionOfRecord returns the position of the newest announcement that may have been published from a journal record.
+// PositionOfRecord returns the position of the newest announcement that may have been published for a journal record.
 func PositionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.JournalRecord) wire.AnnouncementPosition {
-	phase := wire.PhaseFinished // This phase is also used between two rounds.
+	phase := wire.PhaseFinished // this phase is also used between two rounds
 	switch r.Phase {
 	case round.CoordinatorGathering:
 		phase = wire.PhaseGathering

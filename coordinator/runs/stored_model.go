@@ -19,7 +19,7 @@ type StoredModel struct {
 	Version         uint64
 	tensors         map[string]store.Tensor // tensors by name, because files differ in their order
 	Metadata        map[string]string
-	Standardization wire.Standardization // empty if the file contains none
+	Standardization wire.Standardization // standardisation of the columns; empty if the file contains none
 }
 
 // ReadModel reads and decodes a stored model. models verifies the file's SHA-256.
@@ -65,7 +65,7 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 	for _, t := range tensors {
 		m.tensors[t.Name] = t
 	}
-	if text := meta["format_version"]; text != "" { // absent in files of other programs
+	if text := meta["format_version"]; text != "" { // the key is absent in files of other programs
 		v, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
 			return nil, &store.CorruptError{Path: path, Reason: "invalid format_version " + strconv.Quote(text)}
@@ -137,7 +137,8 @@ func describeSchemaTensors(s wire.TensorSchema) string {
 }
 
 // LoadModelVector returns the parameter vector of a model of the current run. The vector is nil if its hash does not
-// match or it cannot be read. The error reports damage even if the vector is intact, for example a damaged record.
+// match or the model cannot be read. The error reports damage even if the vector is intact, for example a damaged
+// record file.
 func (d *StateFolder) LoadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.TensorSchema) ([]byte,
 	error) {
 	path := d.CurrentRunModels.Path(uint64(version))

@@ -33,14 +33,15 @@ type Config struct {
 	Logger             *slog.Logger
 }
 
-// Keyring holds the current secret, whose key is announced, and the previous one for messages in transit. A secret is
-// written to disk before its key is announced. All methods must be called on the owner goroutine.
+// Keyring holds the current secret, whose public key is announced, and the previous secret, for messages in transit. A
+// secret is written to disk before its public key is announced. All methods must be called on the owner goroutine.
 type Keyring struct {
 	cfg             Config
 	secrets         []secretWithKeys // current and previous secret, newest first
 	savedSecrets    savedSecrets
 	agentListDigest wire.Digest // digest of the list of agents
-	needsRenewal    bool        // true if an agent that may have the current key was removed from the list
+	// needsRenewal is true if an agent that may have the current group key was removed from the list of agents.
+	needsRenewal bool
 
 	// announcedGroupKeyID is the id of the group key of the announced blobs; 0 before the first announcement.
 	announcedGroupKeyID   uint64
@@ -53,9 +54,9 @@ type Keyring struct {
 
 // savedSecrets is the content of the secrets file.
 type savedSecrets struct {
-	Secrets         []wire.SealSecret // newest first; at most two
+	Secrets         []wire.SealSecret // encryption secrets, newest first; at most two
 	Run             wire.RunID
-	SinceRound      wire.RoundID     `json:"Since"` // first round of the newest secret
+	SinceRound      wire.RoundID     `json:"Since"` // first round in which the newest secret was used
 	AgentListDigest wire.Digest      `json:"List"`  // digest of the list of agents that may have the keys
 	RootVersion     wire.RootVersion `json:"Root"`  // version of the root document when the secret was created
 }
@@ -132,9 +133,9 @@ func (k *Keyring) hasAnnouncedKey(announced wire.X25519PublicKey) bool {
 	return slices.ContainsFunc(k.secrets, func(s secretWithKeys) bool { return s.publicKey == announced })
 }
 
-// RenewSecretIfDue creates a new secret if the current one may not be used in the given round. It may not be used if an
-// agent was removed, after secretRounds rounds, or if the root document changed, which may lock out a thief of the
-// coordinator's host. write must perform the write to the folder; if it fails, the coordinator stops.
+// RenewSecretIfDue creates a new secret if the current secret may not be used in the given round. A secret expires
+// after secretRounds rounds, when an agent is removed, and when the root document changes, which may lock out a thief
+// of the coordinator's host. write must perform the write to the folder; if it fails, the coordinator stops.
 func (k *Keyring) RenewSecretIfDue(run wire.RunID, round wire.RoundID, root wire.RootVersion,
 	write func(do func() error) error) error {
 	next := k.savedSecrets
@@ -186,7 +187,8 @@ func (k *Keyring) ForgetAgentKeys(agent wire.AgentID) {
 }
 
 // SealBlobs encrypts the blobs of an announcement and updates its references. It omits the outcome of the last round,
-// which contains only tags. It reports whether the group key differs from the previous announcement's.
+// which contains only tags. SealBlobs reports whether the group key differs from the group key of the previous
+// announcement.
 func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (resealed bool) {
 	group := k.secrets[0].groupKey
 	for i, b := range blobs {
@@ -209,8 +211,8 @@ func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (reseale
 	return resealed
 }
 
-// GroupKeyFor returns the group key, which the caller must send to the agent. ok is false if no blob was announced
-// under the key yet.
+// GroupKeyFor returns the group key, which the caller must send to the agent. ok is false if no blob encrypted with
+// this key was announced yet.
 func (k *Keyring) GroupKeyFor(agent wire.AgentID) (key wire.GroupKeyDelivery, ok bool) {
 	if k.announcedGroupKeyID == 0 {
 		return key, false
@@ -225,8 +227,8 @@ func (k *Keyring) LacksGroupKey(agent wire.AgentID) bool {
 }
 
 // HandleHello reports whether a hello requests the group key, and whether it contains anything else to handle. An agent
-// that was just sent the key, or that requests parts, may not have its task yet; it sends another hello later.
-// followsPresent is true if the hello refers to the current announcement.
+// that was just sent the key, or that requests missing parts, may not have its task yet; the agent sends another hello
+// later. followsPresent is true if the hello refers to the current announcement.
 func (k *Keyring) HandleHello(agent wire.AgentID, m *wire.Hello, followsPresent bool) (asksForKey, saysMore bool) {
 	justSent := k.wasJustSentKeyByAgent[agent]
 	delete(k.wasJustSentKeyByAgent, agent)
@@ -240,8 +242,8 @@ func (k *Keyring) HandleHello(agent wire.AgentID, m *wire.Hello, followsPresent 
 	return false, true
 }
 
-// SelectionKey returns the key by which an announcement selects an agent; only that agent can recognise it. It returns
-// an error if the agent's key has no X25519 form.
+// SelectionKey returns the key with which an announcement marks an agent as selected, so that only this agent can
+// recognise the selection. It returns an error if the agent's key has no X25519 form.
 func (k *Keyring) SelectionKey(agent wire.AgentID) (wire.SelectionKey, error) {
 	key, known := k.selectionKeyByAgent[agent]
 	if known {

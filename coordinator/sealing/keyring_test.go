@@ -25,7 +25,7 @@ func listOf(ids ...wire.AgentID) *enrolled.List {
 	return enrolled.NewListFromKeys(keys)
 }
 
-// ring loads a keyring from the files in dir. Its secrets begin with the bytes 1, 2, 3, ….
+// ring loads a keyring from the files in dir. The first byte of each new secret is the next of the numbers 1, 2, 3, ….
 func ring(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrolled.List) *Keyring {
 	t.Helper()
 	k, err := LoadKeyring(Config{Logger: slog.New(slog.DiscardHandler), Folder: runs.NewStateFolder(files, dir),
@@ -48,9 +48,9 @@ func (k *Keyring) present() (all []byte) {
 	return all
 }
 
-// TestKeyChanges checks that the secret changes after 1,000 rounds, after removing an agent or changing its key, and
-// after a new root document. It does not change after adding an agent, in a new run or after a restart. It is on disk
-// before it is used.
+// TestKeyChanges checks that the secret is replaced after 1,000 rounds, after an agent was removed or its key changed,
+// and after a new root document. It is kept when an agent is added, in a new run and after a restart. A new secret is
+// on disk before it is used.
 func TestKeyChanges(t *testing.T) {
 	dir, drawn, list := t.TempDir(), byte(0), listOf("a", "b")
 	k, run, root := ring(t, store.LocalDisk, dir, &drawn, list), wire.RunID(7), wire.FirstRootVersion
@@ -79,7 +79,7 @@ func TestKeyChanges(t *testing.T) {
 	renew("a restart", 1004, 2, 1)
 	change(listOf("a", "b"))
 	renew("an agent less", 1005, 3, 2)
-	change(listOf("a", "c")) // replaces agent b with agent c
+	change(listOf("a", "c")) // the change replaces agent b with agent c
 	renew("another agent", 1006, 4, 3)
 	restart(listOf("a"))
 	renew("an agent less at a restart", 1007, 5, 4)
@@ -92,7 +92,7 @@ func TestKeyChanges(t *testing.T) {
 	renew("by the same", 1003, 7, 6)
 }
 
-// cuts is a file system that fails after *left operations.
+// cuts is a file system whose operations fail after the first *left operations.
 type cuts struct {
 	store.FS
 	left *int
@@ -143,9 +143,8 @@ func (f cutFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestKeyChangeCut simulates a disk failure at each operation while the secret changes after a revocation. Until the
-// new secret is on disk, the old one must not be used. The next process must have a secret that the revoked device does
-// not know.
+// TestKeyChangeCut checks that a new secret after a revocation is safe if the disk fails at any operation. The secret
+// must not be used until it is on disk, and the next process must have a secret that the revoked device does not know.
 func TestKeyChangeCut(t *testing.T) {
 	for cut := 0; ; cut++ {
 		dir, drawn := t.TempDir(), byte(0)
@@ -173,8 +172,8 @@ func TestKeyChangeCut(t *testing.T) {
 	}
 }
 
-// TestHelloAfterTheKey checks that a hello sent just after receiving the key, before opening the task, is ignored. The
-// next hello is handled.
+// TestHelloAfterTheKey checks that the first hello after an agent received the group key is ignored, because the agent
+// has not decrypted the task yet. The next hello is handled.
 func TestHelloAfterTheKey(t *testing.T) {
 	drawn := byte(0)
 	k := ring(t, store.LocalDisk, t.TempDir(), &drawn, listOf())

@@ -21,8 +21,8 @@ type updateLimits struct {
 	maxUpdateNorm float64 // maximum Euclidean norm; 0 means no limit
 }
 
-// checkUpdate returns ‖v‖₂ of an update's vector, or the reason for refusing the update. err explains the reason;
-// without a reason it is a read error.
+// checkUpdate returns the Euclidean norm ‖v‖₂ of an update's vector, or the reason for refusing the update. err
+// explains the reason. If err is set without a reason, it is a read error.
 func (u *Uploads) checkUpdate(m *wire.Update, size int64, data transfer.ChunkStorage, want updateLimits) (float64,
 	wire.UpdateRefusalReason, error) {
 	if m.Kind == wire.KindStatistics {
@@ -31,7 +31,7 @@ func (u *Uploads) checkUpdate(m *wire.Update, size int64, data transfer.ChunkSto
 	of := codec.ForName[float32](m.PayloadManifest.Codec)
 	squares, failed, err := 0.0, error(nil), error(nil)
 	if codec.DecodesOnlyWholeVectors(of) {
-		u.unpackMutex.Lock() // limits memory to one whole vector
+		u.unpackMutex.Lock() // only one whole vector may be in memory at a time
 		squares, failed, err = checkWholeVector(of, size, data, want.elementCount)
 		u.unpackMutex.Unlock()
 	} else {
@@ -51,8 +51,8 @@ func (u *Uploads) checkUpdate(m *wire.Update, size int64, data transfer.ChunkSto
 	return norm, 0, nil
 }
 
-// checkWholeVector returns ‖v‖₂² of a vector that can only be decoded as a whole. failed is a decoding error, err a
-// read error.
+// checkWholeVector returns the squared norm ‖v‖₂² of a vector that can only be decoded as a whole. failed is a decoding
+// error, err a read error.
 func checkWholeVector(of codec.Codec[float32], size int64, data transfer.ChunkStorage, elements int) (squares float64,
 	failed, err error) {
 	payload := make([]byte, 0, size)
@@ -64,8 +64,8 @@ func checkWholeVector(of codec.Codec[float32], size int64, data transfer.ChunkSt
 	return learner.AddSquares(0, v), failed, nil
 }
 
-// checkVectorPiecewise returns ‖v‖₂² of a vector that can be decoded in pieces. failed is a decoding error, err a read
-// error.
+// checkVectorPiecewise returns the squared norm ‖v‖₂² of a vector that can be decoded in pieces. failed is a decoding
+// error, err a read error.
 func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.ChunkStorage) (squares float64, failed,
 	err error) {
 	elements, unit := of.IndependentUnitSize()

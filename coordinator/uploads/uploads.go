@@ -1,4 +1,5 @@
-// Package uploads receives the agents' updates of a round, validates them and stores them in the round's spool.
+// Package uploads receives the agents' updates of a round, validates them and stores them in the round's spool (a
+// folder).
 package uploads
 
 import (
@@ -28,7 +29,7 @@ type Config struct {
 	Logger   *slog.Logger
 	// MaxBufferedBytes limits the total length of the updates that are being received or stored.
 	MaxBufferedBytes int
-	MaxUpdateNorm    float64              // maximum ‖Δ‖₂ of an update; 0 means no limit
+	MaxUpdateNorm    float64              // maximum Euclidean norm ‖Δ‖₂ of an update Δ; 0 means no limit
 	RemovalJobs      *host.SerialJobQueue // queue for removing the spools of earlier rounds
 	// StepRoundMachine passes an event to the round machine.
 	StepRoundMachine func(round.Event)
@@ -138,7 +139,7 @@ func (u *Uploads) DiscardRound(r wire.RoundID) {
 // StorageFails reports whether updates cannot be stored at present. Meanwhile the deadline of the round is postponed.
 func (u *Uploads) StorageFails() bool { return u.storageFails }
 
-// Deadline returns the time of the next call of Tick; false if none is needed.
+// Deadline returns the time at which Tick must be called next. It returns false if no call is needed.
 func (u *Uploads) Deadline() (time.Time, bool) { return u.receiver.Deadline() }
 
 // Tick handles expired deadlines of transfers.
@@ -243,7 +244,7 @@ const retryInterval = 5 * time.Second
 func (u *Uploads) checkAndSpoolUpdate(e transfer.UpdateComplete) {
 	o := u.offerByAgent[e.Agent]
 	if o == nil || o.Update.PayloadManifest.Hash != e.Digest || u.spoolByRound[o.Round] == nil {
-		_ = e.Storage.Close() // the round has ended: the file is removed with its spool
+		_ = e.Storage.Close() // the round has ended: the file is removed with the round's spool
 		u.stepReceiver(transfer.UpdateReleased{Agent: e.Agent})
 		return
 	}
@@ -257,8 +258,9 @@ func (u *Uploads) checkAndSpoolUpdate(e transfer.UpdateComplete) {
 	})
 }
 
-// checkAndWriteUpdate validates an update and writes it to the spool. It returns ‖v‖₂, or the reason for refusing the
-// update; err may explain the reason. While the disk is full it waits, so that the agent need not resend the update.
+// checkAndWriteUpdate validates an update and writes it to the spool. It returns the norm ‖v‖₂ of the update, or the
+// reason for refusing the update; err may explain the reason. While the disk is full it waits, so that the agent need
+// not resend the update.
 func (u *Uploads) checkAndWriteUpdate(spool *store.UpdateSpool, o *round.UpdateOffer, data transfer.ChunkStorage,
 	want updateLimits) (float64,
 	wire.UpdateRefusalReason, error) {
@@ -307,8 +309,8 @@ func verifyUpdateFile(file io.ReaderAt, e store.SpoolEntry) error {
 	return nil
 }
 
-// finishUpload handles the result of checkAndWriteUpdate: it accepts the update, refuses it, or waits for another
-// offer.
+// finishUpload handles the result of checkAndWriteUpdate: it accepts the update, refuses it, or waits until the agent
+// offers the update again.
 func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.UpdateRefusalReason, err error) {
 	digest := o.Update.PayloadManifest.Hash
 	switch {

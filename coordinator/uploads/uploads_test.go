@@ -55,7 +55,7 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 		return data
 	}
 	got, reason, err := (&Uploads{}).checkUpdate(&u, int64(len(p)), of(p), updateLimits{elementCount: d})
-	if err != nil || reason != 0 || got != norm { // equal bits, as a restart computes them
+	if err != nil || reason != 0 || got != norm { // the norm must have the same bits as after a restart
 		t.Errorf("%s: norm %v, refused %v, error %v; want norm %v", word, got, reason, err, norm)
 	}
 	short := updateLimits{d, norm / 2}
@@ -78,8 +78,8 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 	}
 }
 
-// TestUpdateChangedOnDisk checks that an agent's update is not refused if the coordinator's disk changed it. It is
-// refused if it arrived invalid.
+// TestUpdateChangedOnDisk checks that an update is not refused if it changed on the coordinator's disk after it
+// arrived. An update that was invalid on arrival is refused.
 func TestUpdateChangedOnDisk(t *testing.T) {
 	spool, err := store.LocalDisk.OpenSpool(t.TempDir(), store.RoundSpoolID{},
 		func(problem string) { t.Error(problem) })

@@ -17,7 +17,7 @@ var announcementFilters = []string{"homeassistant/+/+/config", "homeassistant/+/
 // entity contains the fields of a discovery message of Home Assistant, with the abbreviations of its documentation.
 type entity struct {
 	Base      string          `json:"~"`
-	Name      json.RawMessage `json:"name"` // may be null
+	Name      json.RawMessage `json:"name"` // name of the value; may be null
 	State     string          `json:"state_topic"`
 	StateAbbr string          `json:"stat_t"`
 	Template  string          `json:"value_template"`

@@ -11,11 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/data/payload"
 )
 
-// Proposal contains sections of both configuration files for the series of a survey. The user deletes the lines of
-// values that the model does not need.
+// Proposal contains proposed sections of the agent's and the coordinator's configuration files, for the series that a
+// survey found. The user deletes the lines of values that the model does not need.
 type Proposal struct {
 	Agent       string // sections data and readings of agentd.yaml, and predict in a comment
-	Coordinator string // section task of coordinator.yaml, with inputs
+	Coordinator string // section task of coordinator.yaml, with its inputs
 }
 
 // Propose returns the proposal for the series, which are read from the broker at brokerURL.
@@ -69,7 +69,7 @@ func Propose(all []*Series, brokerURL string) Proposal {
 	if len(changing) > 0 {
 		grid := "step: " + step
 		if slices.ContainsFunc(settings, topicSettings.hasOwnTime) {
-			grid += ", lateness: 10s" // the clocks of the devices differ
+			grid += ", lateness: 10s" // the lateness allows for different clocks of the devices
 		}
 		fmt.Fprintf(&coordinator, "  grid: {%s}\n  features: [%s]\n  target: %s in %s\n", grid,
 			strings.Join(changing, ", "), changing[0], step)
@@ -130,7 +130,7 @@ func (of topicSettings) yaml() string {
 	return b.String()
 }
 
-// describe returns the observed range and the source of the series, for a comment.
+// describe returns the observed range of the series and the name of its system, as text for a comment.
 func (s *Series) describe() string {
 	text := fmt.Sprintf("%s, observed %s to %s", s.System, number(s.Min), number(s.Max))
 	if s.IsFrozen() {
@@ -148,8 +148,8 @@ var knownRanges = []struct {
 	{regexp.MustCompile(`(?i)humidity|battery|%`), 0, 100},
 }
 
-// validRange returns the valid range of the series. It is unknown if neither the name nor the unit shows it, since some
-// minutes of messages do not show which values are possible.
+// validRange returns the valid range of the series. isKnown is false if neither the name nor the unit determines the
+// range, because a few minutes of messages do not show which values are possible.
 func (s *Series) validRange() (low, high float64, isKnown bool) {
 	if s.IsBoolean {
 		return 0, 1, true
@@ -181,7 +181,7 @@ func inputName(s *Series, used map[string]bool) string {
 // maxNamePart is the largest length of each part of a proposed name, in bytes.
 const maxNamePart = 40
 
-// plainName replaces characters that are not allowed in the names of inputs by underscores.
+// plainName replaces each character that is not allowed in the name of an input by an underscore.
 func plainName(text string) string {
 	var b strings.Builder
 	for _, c := range strings.ToLower(text) {

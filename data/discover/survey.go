@@ -1,11 +1,12 @@
 // Package discover finds the values that devices publish at an MQTT broker.
 //
 // A [Survey] receives the messages of the broker. It recognises the system that published a message by the topic and
-// the payload, decodes the payload with package payload, and summarises each number as a [Series]. It knows no clock
-// and no connection. [Survey.Series] returns the summary, and [Propose] turns it into sections of configuration files.
+// the payload, decodes the payload with package payload, and summarises each number as a [Series]. A survey uses
+// neither a clock nor a connection. [Survey.Series] returns the summary, and [Propose] turns it into sections of
+// configuration files.
 //
-// A survey needs bounded memory for any messages. It stores only numbers and names, never the texts of values, and
-// leaves out numbers whose names suggest a secret.
+// A survey needs bounded memory, whatever messages it receives. It stores only numbers and names, never the texts of
+// values, and omits numbers whose names suggest a secret.
 package discover
 
 import (
@@ -25,10 +26,10 @@ import (
 
 // Limits of a survey.
 const (
-	MaxTopics      = 10_000 // number of topics
-	MaxSeries      = 20_000 // number of series
+	MaxTopics      = 10_000 // maximum number of topics
+	MaxSeries      = 20_000 // maximum number of series
 	maxPayload     = 64 << 10
-	maxNameBytes   = 256 // length of a topic, a column, and each name and unit that a device announces
+	maxNameBytes   = 256 // maximum length in bytes of a topic, a column, and each name and unit that a device announces
 	sparklineCount = 32  // number of values that a series stores
 )
 
@@ -36,26 +37,26 @@ const (
 type Series struct {
 	System   string // name of the system, such as Tasmota
 	Device   string // name of the device in its system
-	Quantity string // name of the value
+	Quantity string // name of the measured value
 	Unit     string // unit, if the device or Home Assistant states one
 
-	Topic, Column string // column of the value in data.columns
+	Topic, Column string // topic and column that select the value in data.columns
 
 	Count     int // number of messages with a number
 	Missing   int // number of messages whose value is missing or not a number
 	IsBoolean bool
 	Min, Max  float64
 	Last      float64
-	FirstAt   time.Time // arrival of the first message that was not retained; zero if none was
-	LastAt    time.Time // arrival of the last message that was not retained
+	FirstAt   time.Time // arrival of the first live (not retained) message; zero if there was none
+	LastAt    time.Time // arrival of the last live (not retained) message
 	Live      int       // number of messages that were not retained
 	Recent    []float64 // last values, at most 32, from oldest to newest
 
 	settings            topicSettings
-	payloadContainsUnit bool // whether the payload contains the unit, so that agentd knows it
+	payloadContainsUnit bool // whether the payload contains the unit, so that agentd can read it from the payload
 }
 
-// minFrozenCount is the smallest number of equal values that count as frozen.
+// minFrozenCount is the minimum number of equal values after which a series is considered frozen.
 const minFrozenCount = 5
 
 // IsFrozen reports whether at least five live messages contain the same number.
@@ -76,7 +77,7 @@ type Survey struct {
 	decoders   map[string]payload.Decoder // decoder by format
 	announced  map[seriesKey]announcedValue
 	rejections map[string]int  // number of undecodable messages by system
-	hidden     map[string]bool // columns that may be secret
+	hidden     map[string]bool // columns whose names suggest a secret
 	// Messages is the number of messages. Skipped is the number of messages and values that exceeded a limit of the
 	// survey.
 	Messages, Skipped int
@@ -198,7 +199,7 @@ const (
 	isText
 )
 
-// numberOf returns a value as a number: true is 1, and a text that contains only a number is this number.
+// numberOf returns a value as a number. The value true is 1, and a text that contains only a number is this number.
 func numberOf(value any) (number float64, isBoolean bool, state valueState) {
 	var text string
 	switch v := value.(type) {

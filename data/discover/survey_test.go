@@ -17,7 +17,8 @@ import (
 // devices is the folder with messages of real devices; its SOURCE.md names their sources.
 const devices = "../sources/testdata/devices"
 
-// deviceMessages are messages of real devices with the series that a survey must find, as SYSTEM DEVICE QUANTITY=VALUE.
+// deviceMessages contains messages of real devices, each with the series that a survey must find, written as SYSTEM
+// DEVICE QUANTITY=VALUE.
 var deviceMessages = []struct {
 	file, topic string
 	want        []string
@@ -72,8 +73,8 @@ func seriesTexts(s *Survey) (all []string) {
 	return all
 }
 
-// TestDevices checks that the survey recognises messages of real devices, and that package payload selects the same
-// number with the column that the survey proposes.
+// TestDevices checks that the survey recognises messages of real devices. For each value, package payload must select
+// the same number with the column that the survey proposes.
 func TestDevices(t *testing.T) {
 	for _, m := range deviceMessages {
 		t.Run(m.topic, func(t *testing.T) {
@@ -119,7 +120,7 @@ func checkColumn(t *testing.T, x *Series, format string, m payload.Message) {
 	t.Errorf("the column %q of %s does not select %v", x.Column, m.Topic, x.Last)
 }
 
-// TestSecrets checks that numbers with names of secrets, texts and positions are not part of the summary.
+// TestSecrets checks that the summary contains no texts, no positions and no numbers whose names suggest a secret.
 func TestSecrets(t *testing.T) {
 	s := New()
 	s.Add(payload.Message{Topic: "a/b", ReceivedAt: arrival, Payload: []byte(`{"password":1234,"wifi_psk":99887766,` +
@@ -137,7 +138,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestLateRecognition checks that a topic is recognised by a later message if the first one has no content of a system.
+// TestLateRecognition checks that a topic whose first message does not reveal the system is recognised by a later
+// message.
 func TestLateRecognition(t *testing.T) {
 	s := New()
 	for _, text := range []string{"", "unavailable", "21.5", "unavailable"} {
@@ -193,7 +195,7 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
-// TestBounds checks that a survey of more topics than its limit needs bounded memory.
+// TestBounds checks that the memory of a survey is bounded if it receives more topics than its limit.
 func TestBounds(t *testing.T) {
 	before := heap()
 	s := New()
@@ -210,7 +212,7 @@ func TestBounds(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// TestLongNames checks that long topics, columns and announced names need bounded memory.
+// TestLongNames checks that the memory of a survey is bounded for long topics, columns and announced names.
 func TestLongNames(t *testing.T) {
 	long := strings.Repeat("x", 60_000)
 	for name, message := range map[string]func(i int) (topic, text string){
@@ -263,8 +265,8 @@ func FuzzSurvey(f *testing.F) {
 	})
 }
 
-// BenchmarkSurvey adds messages on 10,000 topics. A survey of 1,000 messages per second must need at most 30 % of a
-// core, which is 300 µs for each message.
+// BenchmarkSurvey measures adding messages on 10,000 topics. A survey of 1,000 messages per second must need at most 30
+// % of a processor core, which is 300 µs for each message.
 func BenchmarkSurvey(b *testing.B) {
 	s := New()
 	b.ReportAllocs()

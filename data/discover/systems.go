@@ -20,10 +20,10 @@ type topicSettings struct {
 	rebirth    bool
 }
 
-// system is a kind of publisher.
+// system is a kind of publisher, such as Tasmota, with the form of its topics and payloads.
 type system struct {
 	name    string
-	filters []string // topic filters; any of them suffices
+	filters []string // topic filters; a topic must match any one of them
 	// isPayload reports whether a payload has the form of the system. If it is nil, the topic suffices.
 	isPayload   func(m payload.Message) bool
 	format      string // format of the payloads
@@ -31,11 +31,12 @@ type system struct {
 	// values matches the columns that contain readings. name, the first group, is the name of the quantity. If it is
 	// nil, all values are readings.
 	values *regexp.Regexp
-	// quantityLevel is the level of the topic from which the topic names the quantity, and the payload contains its
-	// value as the member value. If it is 0, the payload names the quantity.
+	// quantityLevel is used if the topic names the quantity and the payload contains only its value, in the member
+	// "value". It is the first level of the quantity's name in the topic. If it is 0, the payload names the quantity.
 	quantityLevel int
 	settings      topicSettings
-	// topicOf returns the topic of the column. If it is nil, it is the topic of the message.
+	// topicOf returns the topic of the column that selects a reading. If topicOf is nil, the column has the topic of
+	// the message.
 	topicOf func(messageTopic, readingTopic string) string
 }
 

@@ -30,14 +30,15 @@ func hourly(change func(c *grid.RowBuilderConfig)) grid.RowBuilderConfig {
 
 func temp(at int64, v float64) grid.Reading { return grid.Reading{Input: "temp", Time: at, Value: v} }
 
-// countOf formats the counts of an input.
+// countOf formats the counts of the input with the given index as text.
 func countOf(g *grid.RowBuilder, place int) string {
 	counts, dropped, strange := g.ReadingCounts()
 	c := counts[place]
 	return fmt.Sprint(c.Used, c.Unused, dropped, strange)
 }
 
-// TestTextOfANumber checks that numbers as texts are used, such as quoted JSON numbers, and true as 1.
+// TestTextOfANumber checks that texts that contain a number are used as numbers, such as quoted JSON numbers, and that
+// the text true is used as 1.
 func TestTextOfANumber(t *testing.T) {
 	rows, g := run(t, hourly(nil), []grid.Reading{{Input: "temp", Time: 10 * hour, Text: "21.5", Value: 21.5},
 		{Input: "temp", Time: 11 * hour, Text: "true", Value: 1}, temp(12*hour, 3), temp(13*hour, 4)})
@@ -47,16 +48,18 @@ func TestTextOfANumber(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotUsedIsCounted checks that each rejected reading is counted under its reason.
+// TestWhatIsNotUsedIsCounted checks that each rejected reading is counted under the reason for its rejection.
 func TestWhatIsNotUsedIsCounted(t *testing.T) {
 	came := []grid.Reading{
-		temp(10*hour, 1), temp(10*hour, 2), temp(11*hour, 3), temp(9*hour, 4), // twice, late
+		// the second and the fourth reading are a duplicate and a late reading
+		temp(10*hour, 1), temp(10*hour, 2), temp(11*hour, 3), temp(9*hour, 4),
 		temp(11*hour, math.NaN()), temp(11*hour, math.Inf(1)), temp(11*hour, 61),
 		{Input: "temp", Time: 11 * hour, Text: "warm", Value: math.NaN()}, temp(-1, 5), temp(math.MaxInt64, 5),
 		{Input: "sun", Time: 11 * hour},
 		{Input: "wd", Time: 11 * hour, Text: "S"}, {Input: "wd", Time: 11 * hour, Text: "N"},
 		{Input: "wd", Time: 12 * hour},
-		temp(14*hour, 1), temp(15*hour, 1), temp(16*hour, 1), // no temperature at 12, no reading at all at 13
+		// The readings have no temperature at 12:00, and no reading of any input at 13:00.
+		temp(14*hour, 1), temp(15*hour, 1), temp(16*hour, 1),
 	}
 	rows, g := run(t, hourly(nil), came)
 	want := "4 map[bad_time:2 gap:1 late:1 missing:1 not_a_number:1 not_finite:1 out_of_range:1 twice:1] 1 1"
@@ -71,8 +74,8 @@ func TestWhatIsNotUsedIsCounted(t *testing.T) {
 	}
 }
 
-// TestCountsSayWhere checks the line and time of the last rejected reading, in total and by reason, and the time of the
-// last dropped row. Readings may be rejected on arrival or when they leave the queue.
+// TestCountsSayWhere checks the reported line and time of the last rejected reading, in total and by reason, and the
+// time of the last dropped row. Readings may be rejected on arrival or when they leave the queue.
 func TestCountsSayWhere(t *testing.T) {
 	at := func(line, at int64, v float64) grid.Reading {
 		return grid.Reading{Input: "temp", Time: at, Value: v, Line: line}
@@ -94,12 +97,15 @@ func TestCountsSayWhere(t *testing.T) {
 			Time:  11 * hour,
 			Value: 99}) ||
 		n.LastRejectedByReason[grid.ReasonDuplicate] != n.LastRejected ||
-		len(n.LastRejectedByReason) != 2 { // at 12; the other rows require 11 or 14, when the device was off
+		// A row was dropped for the gap at 12:00. The other missing rows require 11:00 or 14:00, when the device was
+		// off.
+		len(n.LastRejectedByReason) != 2 {
 		t.Errorf("%+v, %d rows dropped; want line 4", n, dropped)
 	}
 }
 
-// TestStuck checks that a value is rejected after StuckAfter, until it changes, even if another input still changes.
+// TestStuck checks that an unchanged value is rejected after StuckAfter until it changes, even if another input still
+// changes.
 func TestStuck(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Inputs[0].StuckAfter, c.Target = 2*time.Hour, "temp" })
 	c.ExpandedFeatures, c.Recipe.Grid.Lateness = []string{"hour sin"}, time.Hour
@@ -123,11 +129,11 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestJump checks that a value too far from the previous one is rejected, and that the third value at a new level is
-// accepted.
+// TestJump checks that a value too far from the previous value is rejected, and that the third value near a new level
+// is accepted.
 func TestJump(t *testing.T) {
 	for name, tt := range map[string]struct {
-		hours []int64 // nil means consecutive hours
+		hours []int64 // hours of the readings; nil means consecutive hours
 		came  []float64
 		used  []float32
 	}{
@@ -150,14 +156,15 @@ func TestJump(t *testing.T) {
 			}
 			came = append(came, temp((100+h)*hour, v))
 		}
-		rows, g := run(t, c, append(came, temp(200*hour, 0))) // the last point remains open
+		rows, g := run(t, c, append(came, temp(200*hour, 0))) // the point of the last reading remains open
 		if !slices.Equal(rows.Y, tt.used) {
 			t.Errorf("%s: %v are used of %v, want %v; %s", name, rows.Y, tt.came, tt.used, countOf(g, 0))
 		}
 	}
 }
 
-// TestRefuse checks that the first missing value is reported, but not before the columns' lookback is filled.
+// TestRefuse checks that with the policy "refuse" the first missing value is reported, but not before the lookback of
+// the columns is filled.
 func TestRefuse(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.MissingFill.Policy, c.ExpandedFeatures = grid.FillRefuse, []string{"temp lag 2h"}
@@ -181,7 +188,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestSilence checks that a wrong clock costs no computing time and that rows start again after it.
+// TestSilence checks that a reading from a wrong clock costs no computing time, and that rows are made again after it.
 func TestSilence(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.Recipe.Grid.Step, c.ExpandedFeatures, c.Target = time.Millisecond, []string{"temp lag 1ms"}, "temp in 1ms"
@@ -198,8 +205,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded checks that the oldest readings leave a full queue early, and that readings before them are
-// rejected.
+// TestQueueIsBounded checks that the oldest readings leave a full queue early, and that later arrivals with earlier
+// times are rejected.
 func TestQueueIsBounded(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Lateness, c.MaxQueuedReadings = 1000*time.Hour, 4 })
 	var came []grid.Reading
@@ -215,7 +222,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestLabels checks that rows wait for their labels, in order, and are dropped after the label lateness.
+// TestLabels checks that rows wait for their labels, in order of time, and are dropped after the label lateness.
 func TestLabels(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.InputSeries{Name: "y", LabelLateness: 3 * time.Hour})
@@ -235,12 +242,13 @@ func TestLabels(t *testing.T) {
 			g.AddReading(temp(101*hour, 1))
 			g.AddReading(temp(102*hour, 1))
 		}, nil},
-		{func() { label(101) }, nil}, // waits for 100
+		{func() { label(101) }, nil}, // the row at 101 waits for the row at 100
 		{func() { label(100) }, []int64{100, 101}},
-		{func() { label(101) }, nil}, // late
-		{func() { label(103) }, nil}, // its point is open
+		{func() { label(101) }, nil}, // this second label for 101 is late
+		{func() { label(103) }, nil}, // the point of this label is still open
 		{func() { g.AddReading(temp(103*hour, 1)); g.AddReading(temp(105*hour, 1)) }, nil},
-		{func() { g.AddReading(temp(105*hour+1, 1)) }, []int64{103}}, // the wait for 102 is over
+		// The row at 102 no longer waits for its label and is dropped.
+		{func() { g.AddReading(temp(105*hour+1, 1)) }, []int64{103}},
 		{func() { label(102) }, nil},
 	} {
 		step.do()
@@ -257,12 +265,12 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestCalendarOnChangesOfTheClock checks local hours in Berlin on both clock changes, and in zones with half-hour and
-// three-quarter-hour offsets.
+// TestCalendarOnChangesOfTheClock checks the calendar columns (local hour) in Berlin on both changes of daylight saving
+// time, and in time zones with half-hour and three-quarter-hour offsets.
 func TestCalendarOnChangesOfTheClock(t *testing.T) {
 	for _, x := range []struct {
 		zone, at string
-		hours    float64 // hours since Monday
+		hours    float64 // expected number of hours since Monday
 	}{
 		{"Europe/Berlin", "2016-03-27T00:00:00Z", 6*24 + 1}, {"Europe/Berlin", "2016-03-27T01:00:00Z", 6*24 + 3},
 		{"Europe/Berlin", "2016-10-30T00:00:00Z", 6*24 + 2}, {"Europe/Berlin", "2016-10-30T01:00:00Z", 6*24 + 2},
@@ -289,7 +297,7 @@ func TestCalendarOnChangesOfTheClock(t *testing.T) {
 	}
 }
 
-// TestNewRefuses checks that invalid recipes and short forms are rejected.
+// TestNewRefuses checks that NewRowBuilder rejects invalid recipes, and features that are short forms.
 func TestNewRefuses(t *testing.T) {
 	for want, change := range map[string]func(c *grid.RowBuilderConfig){
 		"task.grid.step":         func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Step = 0 },
@@ -303,7 +311,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestMemoryIsFlat checks that a long stream does not keep readings beyond the lookback of the columns.
+// TestMemoryIsFlat checks that a long stream of readings does not keep readings beyond the lookback of the columns in
+// memory.
 func TestMemoryIsFlat(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Step, c.Target = time.Second, "temp in 1s" })
 	g, err := grid.NewRowBuilder(c)
@@ -319,13 +328,13 @@ func TestMemoryIsFlat(t *testing.T) {
 	for range 3000 {
 		add()
 	}
-	if n := testing.AllocsPerRun(20_000, add); n > 0.02 { // one row per second: its three slices
+	if n := testing.AllocsPerRun(20_000, add); n > 0.02 { // one row per second, with its three slices
 		t.Errorf("%v allocations a reading", n)
 	}
 }
 
-// TestSumHasNoLogarithm checks readings of −½ whose sum −1 has no log1p. Their point is treated as missing and does not
-// affect the mean that fills gaps.
+// TestSumHasNoLogarithm checks readings of −½ whose sum is −1, for which log1p is undefined. The grid point is treated
+// as missing, and does not affect the mean that fills gaps.
 func TestSumHasNoLogarithm(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) {
 		in := &c.Recipe.Inputs[0]
@@ -344,8 +353,8 @@ func TestSumHasNoLogarithm(t *testing.T) {
 	}
 }
 
-// TestOfflineDevice checks that the previous value of an input is not repeated while its device is offline, in order of
-// time. Other missing values do not end the repetition.
+// TestOfflineDevice checks that the previous value of an input is not repeated for times at which its device is
+// offline, even if readings arrive out of order. Other missing values do not end the repetition.
 func TestOfflineDevice(t *testing.T) {
 	missing := func(at int64, text string) grid.Reading {
 		return grid.Reading{Input: "temp", Time: at, Text: text, Value: math.NaN()}
@@ -362,7 +371,7 @@ func TestOfflineDevice(t *testing.T) {
 		for h := range int64(10) {
 			readings = append(readings, grid.Reading{Input: "y", Time: (10 + h) * hour, Value: float64(h)})
 		}
-		// at 13:00 the device is offline, from 15:00 on it is online; the readings do not arrive in order
+		// The device is offline at 13:00 and online from 15:00 on. The readings do not arrive in order.
 		readings = slices.Insert(readings, 0, temp(10*hour, 1))
 		readings = slices.Insert(readings, 3, missing(12*hour+minute, text))
 		readings = slices.Insert(readings, 4, temp(12*hour, 1), missing(12*hour+minute, text), temp(15*hour, 2))

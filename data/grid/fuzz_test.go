@@ -10,7 +10,7 @@ import (
 )
 
 // FuzzReadings checks that for any readings in any order the rows contain finite numbers, lie on the grid in order of
-// time, and use no reading twice.
+// time, and never use a reading twice.
 func FuzzReadings(f *testing.F) {
 	reading := func(b []byte, input byte, after time.Duration, value float64) []byte {
 		b = append(b, input)

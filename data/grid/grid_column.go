@@ -11,8 +11,8 @@ import (
 // gridColumn computes one feature of the rows.
 type gridColumn struct {
 	spec.ColumnExpression
-	input             *inputState // input series; nil for calendar columns
-	lagOrWindowPoints int64       // lag or window in grid points
+	input             *inputState // input of the column; nil for calendar columns
+	lagOrWindowPoints int64       // lag or window length in grid points
 	classIndex        float64
 }
 
@@ -70,7 +70,7 @@ func (c *gridColumn) calendarValue(t time.Time) float64 {
 	hour, minute, second := t.Clock()
 	turn := float64(hour*3600+minute*60+second) / 86400
 	if c.InputName == "weekday" {
-		turn = (float64((t.Weekday()+6)%7) + turn) / 7 // Monday is 0
+		turn = (float64((t.Weekday()+6)%7) + turn) / 7 // Monday is day 0 of the week
 	}
 	sin, cos := math.Sincos(2 * math.Pi * turn)
 	if c.Operation == spec.OperationSin {

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestHeldInput checks a sensor that reports only changes. Features, windows and targets use its last value up to the
-// maximum age, unless the device is offline.
+// TestHeldInput checks a sensor that reports only changes of its value. Features, windows and targets must use its last
+// value up to the maximum age, unless the device is offline.
 func TestHeldInput(t *testing.T) {
 	c := grid.RowBuilderConfig{
 		Recipe: spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
@@ -23,10 +23,10 @@ func TestHeldInput(t *testing.T) {
 	at := func(hours float64) int64 { return 1000*60*minute + int64(hours*60*float64(minute)) }
 	came := []grid.Reading{
 		{Input: "level", Time: at(0.5), Value: 10},
-		{Input: "level", Time: at(1.5), Value: 20},  // represents the points 2 to 4
-		{Input: "level", Time: at(5.75), Value: 30}, // represents the points 6 and 7
+		{Input: "level", Time: at(1.5), Value: 20},  // the value of points 2 to 4
+		{Input: "level", Time: at(5.75), Value: 30}, // the value of points 6 and 7
 		{Input: "level", Time: at(7.5), Text: "unavailable", Value: math.NaN()},
-		{Input: "level", Time: at(8.5), Value: 40}, // represents the points 9 to 11
+		{Input: "level", Time: at(8.5), Value: 40}, // the value of points 9 to 11
 	}
 	for i := range 12 {
 		came = append(came, grid.Reading{Input: "other", Time: at(float64(i) + 0.9)})
@@ -71,7 +71,8 @@ func TestUnits(t *testing.T) {
 			DeviceInputs:     map[string]grid.DeviceInput{"t": {Unit: tt.deviceUnit}},
 		}
 		got, g := run(t, c, []grid.Reading{
-			{Input: "t", Time: 30 * minute, Value: 1, Unit: tt.inputUnit}, // the unit changes
+			// from this reading on, the unit is different
+			{Input: "t", Time: 30 * minute, Value: 1, Unit: tt.inputUnit},
 			{Input: "t", Time: 90 * minute, Value: tt.value, Unit: tt.readingUnit},
 			{Input: "other", Time: 150 * minute},
 		})
@@ -88,7 +89,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestDeviceUnitDoesNotFit checks that a configured unit of another quantity prevents all rows.
+// TestDeviceUnitDoesNotFit checks that no rows are made if the configured unit of an input belongs to another quantity.
 func TestDeviceUnitDoesNotFit(t *testing.T) {
 	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.Recipe.Inputs[0].Unit = "°C"

@@ -44,7 +44,7 @@ type inputState struct {
 	pointValues        []float64
 	plausibility       plausibilityCheck // plausibility check since the start or the last silence
 	openPointAggregate pointAggregate    // aggregate of the open point
-	hasReading         bool              // whether a reading was used since the start or the last silence
+	hasReading         bool              // whether a reading was used since the start of the stream or the last silence
 	isOffline          bool              // whether the device is offline since the last used reading
 	lastPointValue     float64           // value of the point lastValuedPoint
 	lastValuedPoint    int64
@@ -76,10 +76,10 @@ type InputReadingCounts struct {
 	// Unused contains the number of rejected readings by reason. For ReasonGap and ReasonNoLabel it is the number of
 	// rows that were dropped because they lack the input.
 	Unused map[UnusedReason]uint64
-	// last rejected reading; zero if no reading was rejected
+	// LastRejected is the last rejected reading; zero if no reading was rejected.
 	LastRejected         RejectedReading
 	LastRejectedByReason map[UnusedReason]RejectedReading // last rejected reading by reason
-	// time of the last row that was dropped for lack of this input; 0 means none
+	// LastGapTime is the time of the last row that was dropped because this input had no value; 0 means none.
 	LastGapTime      int64
 	RecentWrongShare RecentWrongShare
 	UnusedRun        UnusedRun
@@ -108,7 +108,7 @@ func (c *InputReadingCounts) countUnused(why UnusedReason) {
 	c.Unused[why]++
 }
 
-// countRejected counts a rejected reading and stores it as the last one.
+// countRejected counts a rejected reading and stores it as the last rejected reading.
 func (c *InputReadingCounts) countRejected(why UnusedReason, r Reading) {
 	c.countUnused(why)
 	c.UnusedRun.CountValue(false)
@@ -152,8 +152,8 @@ func (in *inputState) acceptedValue(r Reading) (float64, UnusedReason) {
 	return v, ""
 }
 
-// conversionFrom returns the conversion to the unit of the input for readings with a unit. The unit in the device's
-// configuration has precedence. Values without a unit are not converted.
+// conversionFrom returns the conversion from readingUnit to the unit of the input. A unit in the device's configuration
+// replaces readingUnit. Values without a unit are not converted.
 func (in *inputState) conversionFrom(readingUnit string) (units.Conversion, error) {
 	from := cmp.Or(in.device.Unit, readingUnit, in.Unit)
 	if in.Unit == "" {
@@ -198,7 +198,8 @@ func (j *pointAggregate) addValue(v float64) {
 	j.sum, j.last, j.min, j.max = j.sum+v, v, min(j.min, v), max(j.max, v)
 }
 
-// pointValue returns the value of a point, or absentValue. For a count without readings it returns 0 if zero is true.
+// pointValue returns the value of a grid point, or absentValue. For an input that counts readings, a point without
+// readings has the value 0 if zero is true.
 func (in *inputState) pointValue(j pointAggregate, zero bool) float64 {
 	v := absentValue
 	switch {
@@ -225,7 +226,8 @@ func (in *inputState) pointValue(j pointAggregate, zero bool) float64 {
 	return v
 }
 
-// heldValue returns the value of the last used reading for point k, or absentValue if the reading is too old.
+// heldValue returns the value of the last used reading as the value of point k, or absentValue if the reading is too
+// old.
 func (in *inputState) heldValue(k, step int64) float64 {
 	last := in.plausibility.lastUsedReading
 	if !in.hasReading || in.isOffline || k*step-last.time > int64(in.MaxAge) {
@@ -236,8 +238,8 @@ func (in *inputState) heldValue(k, step int64) float64 {
 	return in.pointValue(held, false)
 }
 
-// closePoint completes grid point k. It stores the value, replaced by rule m if it is missing, and returns the measured
-// value.
+// closePoint completes grid point k. It stores the value of the point, or a replacement by rule m if the value is
+// missing, and returns the measured value.
 func (in *inputState) closePoint(k int64, m FillRule, step int64) (measured float64) {
 	v := in.pointValue(in.openPointAggregate, in.hasReading)
 	if in.Resampling == spec.ResampleHeld && in.openPointAggregate.readingCount == 0 {

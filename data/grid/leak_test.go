@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// leaks returns the place of a row whose features change when readings after cut change, or "".
+// leaks changes all readings after the time cut. It describes the first row up to cut whose features then change, or
+// returns "" if no row changes.
 func leaks(rows func([]grid.Reading) grid.MadeRows, all []grid.Reading, cut int64) string {
 	other := slices.Clone(all)
 	for i := range other {
@@ -32,8 +33,8 @@ func leaks(rows func([]grid.Reading) grid.MadeRows, all []grid.Reading, cut int6
 	return ""
 }
 
-// TestNoRowSeesLaterReadings changes all readings after a moment and checks that no earlier feature changes. It also
-// checks that a planted leak is found: an input whose readings are dated half an hour early.
+// TestNoRowSeesLaterReadings checks that the features of a row do not depend on readings after the row. It also checks
+// that the test detects a deliberate error: an input whose readings are dated half an hour early.
 func TestNoRowSeesLaterReadings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	all := stream(rng, 24, 0.05)

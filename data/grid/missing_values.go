@@ -30,7 +30,7 @@ func NewMissingValues(more []string) MissingValues {
 	return a
 }
 
-// Texts that a device sends when it goes offline. The previous value of its inputs is then no longer valid.
+// These texts are sent by a device when it goes offline. The previous values of its inputs are then no longer valid.
 const (
 	textUnavailable = "unavailable"
 	textOffline     = "offline"

@@ -11,12 +11,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// oracle makes rows directly by the definition. It searches all readings for each value.
+// oracle makes rows directly by their definition, as a reference for RowBuilder. It searches all readings for each
+// value.
 type oracle struct {
 	c        grid.RowBuilderConfig
 	readings []grid.Reading // readings in order of time, without duplicates
-	first    int64          // point of the first reading
-	mark     int64          // watermark at the end
+	first    int64          // grid point of the first reading
+	mark     int64          // watermark after all readings
 }
 
 func newOracle(c grid.RowBuilderConfig, came []grid.Reading) *oracle {
@@ -43,7 +44,7 @@ func newOracle(c grid.RowBuilderConfig, came []grid.Reading) *oracle {
 	return o
 }
 
-// believed returns the readings of an input that are neither stuck nor a jump.
+// believed returns the readings of an input that are plausible: neither stuck nor part of a jump.
 func (o *oracle) believed(in spec.InputSeries) (all []grid.Reading) {
 	var moving []grid.Reading // readings that are not stuck
 	of := slices.DeleteFunc(slices.Clone(o.readings), func(r grid.Reading) bool { return r.Input != in.Name })
@@ -60,7 +61,7 @@ func (o *oracle) believed(in spec.InputSeries) (all []grid.Reading) {
 		steps := max(1, float64(b.Time-a.Time)/float64(o.step()))
 		return in.MaxJump > 0 && math.Abs(a.Value-b.Value) > in.MaxJump*steps
 	}
-	from := 0 // index after the last accepted reading
+	from := 0 // index of the reading after the last accepted one
 	for i, r := range moving {
 		near := len(all) == 0 || !far(all[len(all)-1], r)
 		third := i-from >= 2 && !far(moving[i-1], r) && !far(moving[i-2], moving[i-1])
@@ -130,7 +131,7 @@ func (o *oracle) measured(name string, k int64) float64 {
 	return v
 }
 
-// filled returns the measured value or its replacement.
+// filled returns the measured value of a grid point, or the replacement for a missing value.
 func (o *oracle) filled(name string, k int64) float64 {
 	v := o.measured(name, k)
 	if k < o.first || v == v {

@@ -16,8 +16,8 @@ type plausibilityCheck struct {
 	lastUsedReading      timedValue // last accepted reading
 	outlierReading       timedValue // last reading, if it was too far from lastUsedReading
 	agreeingReadings     int        // number of consecutive readings near outlierReading; 0 means none
-	hasFirstEqualReading bool       // whether firstEqualReading is set
-	hasLastUsedReading   bool       // whether lastUsedReading is set
+	hasFirstEqualReading bool       // true once firstEqualReading is set
+	hasLastUsedReading   bool       // true once lastUsedReading is set
 }
 
 type timedValue struct {

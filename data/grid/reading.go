@@ -8,7 +8,7 @@ import (
 // Reading is the value of an input at one time.
 type Reading struct {
 	Input string
-	Time  int64 // nanoseconds since 1970, UTC
+	Time  int64 // time in nanoseconds since 1970, UTC
 	// Source distinguishes several sensors of the same input, such as topics that match a wildcard. Two readings with
 	// the same input, time and source are duplicates.
 	Source uint64
@@ -17,10 +17,10 @@ type Reading struct {
 	Text  string
 	Value float64
 	Unit  string // unit of the value, if the payload contains it
-	// Line is the line number of the reading in its feed; 0 if it was not read from a file.
+	// Line is the line number of the reading in its file; 0 if the reading was not read from a file.
 	Line int64
-	// SequenceNumber is the position of the line or entry in its source. It increases, and does not change when the
-	// source is read again.
+	// SequenceNumber is the position of the line or entry in its source. It increases from reading to reading, and does
+	// not change when the source is read again.
 	SequenceNumber uint64
 }
 
@@ -53,16 +53,16 @@ type UnusedReason string
 
 // Reasons for rejecting a reading or dropping a row.
 const (
-	ReasonMissing      UnusedReason = "missing"       // empty or in MissingValues
-	ReasonNotANumber   UnusedReason = "not_a_number"  // not a number
+	ReasonMissing      UnusedReason = "missing"       // the value is empty or in MissingValues
+	ReasonNotANumber   UnusedReason = "not_a_number"  // the value is not a number
 	ReasonNotFinite    UnusedReason = "not_finite"    // infinite or too large for a float32
 	ReasonOutOfRange   UnusedReason = "out_of_range"  // outside the valid range of the input
 	ReasonWrongUnit    UnusedReason = "wrong_unit"    // in a unit that cannot be converted to the unit of the input
-	ReasonUnknownClass UnusedReason = "unknown_class" // not a class of the input
+	ReasonUnknownClass UnusedReason = "unknown_class" // the value is not a class of the input
 	ReasonLate         UnusedReason = "late"          // older than the newest reading by more than the lateness
 	ReasonDuplicate    UnusedReason = "twice"         // duplicate with the same input, source and time
 	ReasonStuck        UnusedReason = "stuck"         // the input has had the same value for too long
-	ReasonJump         UnusedReason = "jump"          // too far from the previous value
+	ReasonJump         UnusedReason = "jump"          // the value is too far from the previous value
 	ReasonBadTime      UnusedReason = "bad_time"      // not a time, or before 1970 or after 2261
 	ReasonFutureTime   UnusedReason = "future"        // later than the device's clock or the following readings
 	ReasonMalformed    UnusedReason = "malformed"     // in a line or payload that cannot be parsed

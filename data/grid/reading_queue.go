@@ -1,6 +1,6 @@
 package grid
 
-// queuedReading is a reading in the queue. It waits for the watermark.
+// queuedReading is a reading in the queue, in which it waits for the watermark.
 type queuedReading struct {
 	time   int64
 	value  float64

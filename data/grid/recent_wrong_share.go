@@ -1,8 +1,8 @@
 package grid
 
-// RecentWrongShare is the share of wrong values among the most recent ones. For the first recentWindow values it is
+// RecentWrongShare is the share of wrong values among the most recent values. For the first recentWindow values it is
 // their mean; after that it is an exponential moving average with time constant recentWindow. If all values were wrong,
-// it falls below one fifth after 161 good values.
+// it falls below one fifth after 161 correct values.
 type RecentWrongShare struct{ n, share float64 }
 
 const recentWindow = 100

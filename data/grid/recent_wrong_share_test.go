@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// TestRecent checks that the share is exact for up to a hundred values, and that older values lose weight after that.
+// TestRecent checks that the share of wrong values is exact for up to a hundred values, and that older values then lose
+// weight.
 func TestRecent(t *testing.T) {
 	var r grid.RecentWrongShare
 	for n, wrong := 1, 0; n <= 100; n++ {

@@ -11,7 +11,7 @@ import (
 
 // RowBuilderConfig defines the rows that a RowBuilder makes.
 type RowBuilderConfig struct {
-	Recipe           spec.RowRecipe // recipe with its defaults filled in
+	Recipe           spec.RowRecipe // recipe for the rows, with its defaults filled in
 	ExpandedFeatures []string       // column expressions without short forms
 	Target           string         // target expression; empty means that all targets are 0
 	CalendarZone     *time.Location // time zone of calendar columns; nil means UTC
@@ -36,7 +36,7 @@ type DeviceInput struct {
 
 // FillRule defines the replacement of missing values.
 type FillRule struct {
-	Policy          FillPolicy    // empty means FillSkip
+	Policy          FillPolicy    // how missing values are replaced; empty means FillSkip
 	MaxLastValueAge time.Duration // maximum age of the previous value, for FillLast
 }
 
@@ -75,11 +75,11 @@ type RowBuilder struct {
 	readingNumbersAreLines bool  // whether reading numbers are line numbers
 	newestReadingTime      int64 // newest time of all accepted readings
 	watermark              int64 // readings with an earlier time are late
-	// lastReleasedByInput contains the last reading of each input that has left the queue. Its time is −1 if there is
-	// none.
+	// lastReleasedByInput contains the last reading of each input that has left the queue. Its time is −1 if no reading
+	// has left the queue.
 	lastReleasedByInput  []queuedReading
 	hasFirstPoint        bool
-	firstPoint           int64  // first point since the start or the last silence
+	firstPoint           int64  // first point since the start of the stream or the last silence
 	openPoint            int64  // point that is being aggregated; earlier points are closed
 	lastPointWithReading int64  // last point with a reading
 	pointHasReading      []bool // ring buffer of closed points: whether any input had a reading
@@ -178,7 +178,7 @@ func (g *RowBuilder) AddReading(r Reading) {
 	v, reason := in.acceptedValue(r)
 	wait := int64(in.LabelLateness)
 	if reason == ReasonMissing && wait == 0 && meansOffline(r.Text) {
-		v, reason = absentValue, "" // it is rejected in order of time, in aggregateReading
+		v, reason = absentValue, "" // the reading is rejected later, in order of time, by aggregateReading
 	}
 	switch {
 	case reason != "":
@@ -188,7 +188,7 @@ func (g *RowBuilder) AddReading(r Reading) {
 		reason = ReasonLate
 	case r.Time < g.watermark-wait: // the watermark has advanced further because the queue was full
 		reason = ReasonNoRoom
-	case wait > 0 && in != g.target.input: // the reading is a label of an input that is not the target
+	case wait > 0 && in != g.target.input: // the reading is a label, but its input is not the target
 		in.readingCounts.countUsed()
 	case wait > 0:
 		reason = g.target.addLabel(targetLabel{r.Time, r.Source, v}, g.gridPointAt(r.Time), g.maxQueuedReadings)
@@ -210,7 +210,8 @@ func (g *RowBuilder) AddReading(r Reading) {
 // gridPointAt returns the grid point for a time.
 func (g *RowBuilder) gridPointAt(t int64) int64 { return (t + g.gridStep - 1) / g.gridStep }
 
-// moveWatermark advances the watermark to at least to and aggregates the queued readings that it has passed.
+// moveWatermark advances the watermark to the time to, unless it is later already, and aggregates the queued readings
+// that the watermark has passed.
 func (g *RowBuilder) moveWatermark(to int64) {
 	g.watermark = max(g.watermark, to)
 	for len(g.queue) > 0 && (g.queue[0].time < g.watermark || len(g.queue) > g.maxQueuedReadings) {
@@ -297,7 +298,7 @@ func (g *RowBuilder) closePointsBefore(k int64) {
 	}
 }
 
-// makeOrDropRows makes or drops all rows whose targets are known or can no longer arrive.
+// makeOrDropRows makes each row whose target is known, and drops each row whose target can no longer arrive.
 func (g *RowBuilder) makeOrDropRows() {
 	for g.target.nextUndecidedPoint < g.openPoint {
 		y, decided := g.target.nextTarget(g.openPoint, g.watermark)
@@ -308,7 +309,7 @@ func (g *RowBuilder) makeOrDropRows() {
 		}
 		k := g.target.nextUndecidedPoint
 		g.target.advancePoint()
-		if k-g.lookbackPoints >= g.firstPoint { // otherwise the row requires points before the start
+		if k-g.lookbackPoints >= g.firstPoint { // otherwise the row requires points before the first point
 			g.makeRow(k, y)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 const minute = int64(time.Minute)
 
-// began is the start of the streams, 2016-03-26T22:00Z, five hours before clocks in Berlin go forward.
+// began is the start of the test streams, 2016-03-26T22:00Z, five hours before clocks in Berlin change to summer time.
 var began = time.Date(2016, 3, 26, 22, 0, 0, 0, time.UTC)
 
 func zone(t *testing.T, name string) *time.Location {
@@ -50,7 +50,7 @@ func config(t *testing.T, target string, fill grid.FillRule) grid.RowBuilderConf
 	}
 }
 
-// stream returns readings of all inputs over the given hours, in order of time. A share of them is lost.
+// stream returns readings of all inputs over the given hours, in order of time. The share lost of them is omitted.
 func stream(rng *rand.Rand, hours int, lost float64) (all []grid.Reading) {
 	at, held := began.UnixNano(), map[string]float64{"temp": 1, "low": 1}
 	for end := at + int64(hours)*60*minute; at < end; at += 1 + rng.Int64N(12*minute) {
@@ -84,7 +84,8 @@ func stream(rng *rand.Rand, hours int, lost float64) (all []grid.Reading) {
 	return all
 }
 
-// shuffled delays readings by up to 50 minutes and labels by up to two hours. The newest reading arrives last.
+// shuffled delays readings by up to 50 minutes and labels by up to two hours, and returns them in order of arrival. The
+// reading with the newest time arrives last.
 func shuffled(rng *rand.Rand, all []grid.Reading) []grid.Reading {
 	type arrival struct {
 		at int64
@@ -151,7 +152,7 @@ func differ[T comparable](a, b []T) int {
 	return -1
 }
 
-// TestRowsWithoutTarget checks rows that are made before their targets are known.
+// TestRowsWithoutTarget checks rows for predictions, which are made before their targets are known.
 func TestRowsWithoutTarget(t *testing.T) {
 	came := stream(rand.New(rand.NewPCG(3, 1)), 200, 0.02)
 	with, without := config(t, "pm in 1h", grid.FillRule{}), config(t, "", grid.FillRule{})
@@ -170,7 +171,8 @@ func TestRowsWithoutTarget(t *testing.T) {
 
 var fills = []grid.FillRule{{}, {Policy: grid.FillLast, MaxLastValueAge: time.Hour}, {Policy: grid.FillMean}}
 
-// TestRowsAreThoseOfTheDefinition compares rows with the oracle, for readings in order, shuffled, lost and duplicated.
+// TestRowsAreThoseOfTheDefinition compares the rows of RowBuilder with the rows of the reference implementation oracle,
+// for readings that are in order, shuffled, lost and duplicated.
 func TestRowsAreThoseOfTheDefinition(t *testing.T) {
 	rows, stuck, jumps := 0, uint64(0), uint64(0)
 	for seed := range uint64(24) {

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestSources checks that the readings of all sensors of an input at the same time are used, and that their sum is
-// bit-identical in any order of arrival. A duplicate reading of a sensor is used once.
+// TestSources checks that readings of several sensors of one input at the same time are all used, and that their sum is
+// bit-identical in any order of arrival. A duplicate reading of a sensor must be used only once.
 func TestSources(t *testing.T) {
 	values := []float64{1e16, 1, -1e16, 0.1}
 	var first []float32
@@ -28,7 +28,8 @@ func TestSources(t *testing.T) {
 		}
 		rows, g := run(t, c, came)
 		counts, _, _ := g.ReadingCounts()
-		if n := counts[0]; n.Used != 12 || n.Unused[grid.ReasonDuplicate] != 12 { // the last hour is still queued
+		// The readings of the last hour are still queued.
+		if n := counts[0]; n.Used != 12 || n.Unused[grid.ReasonDuplicate] != 12 {
 			t.Errorf("%v", n)
 		}
 		if first == nil {

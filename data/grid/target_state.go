@@ -31,7 +31,7 @@ func newTargetState(c *gridColumn, step int64) targetState {
 		labelsByPoint: map[int64][]targetLabel{}}
 	t.maxRowWaitPoints = t.horizonPoints
 	if t.labelLateness > 0 {
-		t.maxRowWaitPoints = t.labelLateness/step + 2 // the watermark may be in the middle of a point
+		t.maxRowWaitPoints = t.labelLateness/step + 2 // the watermark may be in the middle of a grid point
 	}
 	t.measuredValues = make([]float64, t.horizonPoints+1)
 	return t
@@ -80,8 +80,8 @@ func (t *targetState) addLabel(l targetLabel, k int64, most int) UnusedReason {
 	return ""
 }
 
-// nextTarget returns the target of the next undecided row, or absentValue if the row has none. decided is false while
-// the target may still arrive. Points before open are closed.
+// nextTarget returns the target of the next undecided row, or absentValue if the row has no target. decided is false
+// while the target may still arrive. Grid points before open are closed.
 func (t *targetState) nextTarget(open, watermark int64) (y float64, decided bool) {
 	if t.labelLateness == 0 {
 		at := t.nextUndecidedPoint + t.horizonPoints

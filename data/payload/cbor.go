@@ -10,7 +10,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// cborDecoder decodes CBOR to the same trees as JSON.
+// cborDecoder decodes CBOR to trees of objects, lists and values, as for JSON.
 type cborDecoder struct{ clock TimeField }
 
 // cborSelfDescription is the tag that a CBOR payload may begin with.
@@ -25,7 +25,7 @@ var cborMode = func() cbor.DecMode {
 		MapKeyByteString: cbor.MapKeyByteStringAllowed, TimeTagToAny: cbor.TimeTagToRFC3339Nano,
 		UnrecognizedTagToAny: cbor.UnrecognizedTagContentToAny}.DecMode()
 	if err != nil {
-		panic(err) // only for invalid constants
+		panic(err) // only occurs for invalid constants
 	}
 	return mode
 }()

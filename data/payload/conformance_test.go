@@ -81,7 +81,7 @@ func decode(t testing.TB, name, topic string, payload []byte) (Content, error) {
 	return c, err
 }
 
-// checkContent checks the rules for the result of every decoder.
+// checkContent checks the rules that the result of every decoder must satisfy.
 func checkContent(t testing.TB, name string, c *Content, err error) {
 	t.Helper()
 	if err != nil {
@@ -218,7 +218,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// rejectsWrongTypes checks that values of a wrong type are rejected, or contain no reading of the column.
+// rejectsWrongTypes checks that payloads with values of a wrong type are rejected, or contain no reading of the column.
 func rejectsWrongTypes(t *testing.T, name string, e example) {
 	for _, text := range []string{"", " ", "null", "true", "1", `"x"`, "[]", "{}", "[1]", "[[]]", `[{"n":1}]`,
 		`{"Messages":1}`,
@@ -236,7 +236,7 @@ func rejectsWrongTypes(t *testing.T, name string, e example) {
 	}
 }
 
-// TestFormatErrors checks that errors name the fault and the remedy.
+// TestFormatErrors checks that errors describe the fault and how to correct it.
 func TestFormatErrors(t *testing.T) {
 	for _, tt := range []struct{ format, topic, payload, want string }{
 		{FormatJSON, "a", "cpu,host=a v=1", "set format: influx for its topic in data.topics"},
@@ -284,14 +284,16 @@ func TestReadings(t *testing.T) {
 	for _, tt := range []struct{ format, topic, payload, column, want string }{
 		{FormatPlain, "a", `"NNE"`, "", "=NNE"},
 		{FormatPlain, "a", "\x00", "", "="},
-		{FormatJSON, "a", "\xa1\x61v\xfb\x40\x35\x80\x00\x00\x00\x00\x00", "v", "=21.5"}, // CBOR
+		// a CBOR payload under the format JSON
+		{FormatJSON, "a", "\xa1\x61v\xfb\x40\x35\x80\x00\x00\x00\x00\x00", "v", "=21.5"},
 		{FormatJSON, "a", `{"time":"","v":1}`, "v", "=1"},
 		{FormatJSON, "a", `[{"v":1},{"v":2},{"w":3}]`, "*.v", "=1 =2"},
 		{FormatCBOR, "a", "\x18\x2a", "", "=42"},
-		{FormatCBOR, "a", "\xf9\x7e\x00", "", "=null"},                          // NaN
-		{FormatCBOR, "a", "\xf9\xfc\x00", "", "=-Inf"},                          // −Infinity
-		{FormatCBOR, "a", "\xa1\x05\x20", "5", "=-1"},                           // an integer as the key
-		{FormatCBOR, "a", "\xd9\xd9\xf7\xa1\x61v\xc2\x42\x01\x00", "v", "=256"}, // self-described; a bignum
+		{FormatCBOR, "a", "\xf9\x7e\x00", "", "=null"}, // the number NaN in CBOR
+		{FormatCBOR, "a", "\xf9\xfc\x00", "", "=-Inf"}, // the number −Infinity in CBOR
+		{FormatCBOR, "a", "\xa1\x05\x20", "5", "=-1"},  // a map whose key is an integer
+		// a self-described payload with a big number
+		{FormatCBOR, "a", "\xd9\xd9\xf7\xa1\x61v\xc2\x42\x01\x00", "v", "=256"},
 		{FormatCBOR, "a", "\xa1\x61v\x41\x00", "v", `={"type":"[]uint8"}`},
 		{FormatCBOR, "a", "\xc1\x1a\x69\xa4\x2a\x40", "", "=2026-03-01T12:00:00Z"},
 		// RFC 8428, section 6: the same pack as in section 5.1.2 in CBOR
@@ -410,7 +412,7 @@ func TestAvailability(t *testing.T) {
 	}
 }
 
-// TestFilters checks the topics to which columns subscribe.
+// TestFilters checks the topic filters that a source subscribes to for the configured columns.
 func TestFilters(t *testing.T) {
 	for filter, want := range map[string]string{"spBv1.0/g/DDATA/n/d": "spBv1.0/g/+/n/#",
 		"spBv1.0/g/+/n":   "spBv1.0/g/+/n/#",

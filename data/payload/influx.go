@@ -12,7 +12,8 @@ import (
 )
 
 // influxDecoder decodes InfluxDB line protocol, the default format of Telegraf. The name of a reading is the name of
-// the field. Its labels are the tags, and the measurement under the key measurement. Times are in nanoseconds.
+// the field. The labels of a reading are the tags of the line, and the measurement under the key "measurement". Times
+// are in nanoseconds.
 type influxDecoder struct{}
 
 // measurementLabel is the key of the label with the measurement.

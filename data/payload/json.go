@@ -2,8 +2,8 @@ package payload
 
 import "fmt"
 
-// jsonDecoder decodes JSON. If the first byte shows that a payload is CBOR, it decodes CBOR, because some systems can
-// publish either of them under the same topic.
+// jsonDecoder decodes JSON. If the first byte shows that a payload is CBOR, it decodes the payload as CBOR, because
+// some systems publish either format under the same topic.
 type jsonDecoder struct{ clock TimeField }
 
 // Decode implements Decoder.

@@ -16,7 +16,7 @@ import (
 )
 
 // Many programs write texts that are almost JSON: NaN or None instead of null, numbers such as 0x1F, or control
-// characters in strings. The functions in this file parse such texts and lose at most the value of one member.
+// characters in strings. The functions in this file parse such texts. At most the value of one member is lost.
 
 // ParseJSON parses one JSON value. Numbers are returned as json.Number with their text unchanged. If the text is not
 // valid JSON, it is repaired as [repairedJSON] describes. An error shows the text around the position of the fault.
@@ -34,7 +34,7 @@ func ParseJSON(text []byte) (any, error) {
 	return v, nil
 }
 
-// parseStrictJSON parses one JSON value. If the text is not valid JSON, it returns the offset of the fault.
+// parseStrictJSON parses one JSON value. If the text is not valid JSON, it returns the byte offset of the fault.
 func parseStrictJSON(text []byte) (v any, offset int, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -57,7 +57,7 @@ func parseStrictJSON(text []byte) (v any, offset int, err error) {
 
 // quoteTextAround returns the text around an offset, quoted for a message. Omitted text is replaced by an ellipsis.
 func quoteTextAround(text []byte, offset int) string {
-	const before, after = 24, 16 // in runes
+	const before, after = 24, 16 // lengths in runes
 	offset = min(max(offset, 0), len(text))
 	from, to := offset, offset
 	for n := 0; n < before && from > 0; n++ {
@@ -90,7 +90,7 @@ func quoteTextAround(text []byte, offset int) string {
 //   - Any other unquoted value that is not valid JSON, such as 0x1F, is replaced by a string with the same text.
 type repairedJSON struct {
 	text           []byte
-	originalLength int // length of the original text
+	originalLength int // length of the original text in bytes
 	pieces         []repairedPiece
 	openBrackets   []byte // opening brackets that have not been closed
 	expectsValue   bool   // whether the next word is the value of a member or an element
@@ -213,7 +213,7 @@ func (r *repairedJSON) addWord(word []byte) {
 		r.text = append(r.text, number...)
 	case r.expectsValue:
 		quoted, err := json.Marshal(string(word))
-		if err != nil { // cannot happen for strings
+		if err != nil { // this error cannot occur for strings
 			quoted = word
 		}
 		r.text = append(r.text, quoted...)

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestParseNearlyJSON checks texts that are not valid JSON. At most the value of one member may be lost.
+// TestParseNearlyJSON checks that texts which are almost JSON are parsed. At most the value of one member may be lost.
 func TestParseNearlyJSON(t *testing.T) {
 	number := func(text string) any { return json.Number(text) }
 	for text, want := range map[string]any{

@@ -118,8 +118,8 @@ func (r *Reading) setOPCUATime(written any) {
 	r.Time, r.HasTime = at.UnixNano(), true
 }
 
-// readOPCUAValue returns the value of a field, which is a plain value or an object with value, time and status. It sets
-// the time of the reading. A value with a bad status is missing.
+// readOPCUAValue returns the value of a field. The field is a plain value, or an object with value, time and status,
+// whose time becomes the time of the reading. A value with a bad status is treated as missing.
 func (r *Reading) readOPCUAValue(field any) any {
 	for range maxOPCUADepth {
 		object, isObject := field.(map[string]any)

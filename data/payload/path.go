@@ -27,7 +27,7 @@ type segment struct {
 	conditions []condition // if not empty, the segment selects the members or elements that satisfy all conditions
 }
 
-// condition requires a value of a member of an object, or a value of a label of a reading.
+// condition is a condition on the value of one member of an object, or on the value of one label of a reading.
 type condition struct {
 	key   Path
 	value string
@@ -179,8 +179,8 @@ func (p Path) hasWildcard() bool {
 	return slices.ContainsFunc(p, func(s segment) bool { return s.isWildcard })
 }
 
-// boundTo replaces each wildcard of the path by the key of the same level in place. Path *.time bound to the place of
-// temperature.value is temperature.time.
+// boundTo replaces each wildcard of the path with the key at the same level of place. For example, the path *.time,
+// bound to the place of temperature.value, is temperature.time.
 func (p Path) boundTo(place []string) Path {
 	bound := slices.Clone(p)
 	for i := range bound {
@@ -200,8 +200,8 @@ func (p Path) first(tree any) (value any, found bool) {
 	return value, found
 }
 
-// selectIn calls yield with each value that the path selects, in order of lists and of sorted member names, until yield
-// returns false. place contains the names and the numbers of the elements that lead to the value.
+// selectIn calls yield with each value that the path selects, until yield returns false. The order is the order of
+// lists and of sorted member names. place contains the member names and element numbers that lead to the value.
 func (p Path) selectIn(tree any, place []string, yield func(v any, place []string) bool) bool {
 	if len(p) == 0 {
 		return yield(tree, place)

@@ -101,8 +101,8 @@ func TestColumnsOfLists(t *testing.T) {
 	}
 }
 
-// FuzzPath checks that the path written for any names finds the value again, and that parsing and writing a path is
-// stable.
+// FuzzPath checks that a path written for any names selects the same value again, and that parsing and writing a path
+// does not change it.
 func FuzzPath(f *testing.F) {
 	for _, text := range []string{"fields.temperature", "sensors.0.value", `PM2\.5 (µg/m³)`, `a\\.b`, "a..b", `a\`,
 		".", "",

@@ -5,9 +5,9 @@
 // [ParseColumn] parses the text that selects a value, and [Content.Select] returns the readings that the text selects.
 // All formats must pass the suite in conformance_test.go.
 //
-// A format is either a tree or a list. The content of a tree format is a tree of objects and lists, and a column is a
-// [Path]. The content of a list format is a list of named readings. A column is then a name, followed by conditions on
-// the labels of the reading, such as temperature[host=gateway].
+// A format is either a tree or a list. The content of a tree format is a tree of objects and lists, and a column of the
+// configuration is a [Path] in this tree. The content of a list format is a list of named readings, and a column is a
+// name followed by conditions on the labels of the reading, such as temperature[host=gateway].
 //
 // The package reads no clock. A decoder returns an error, and never panics, for any payload.
 package payload
@@ -43,7 +43,7 @@ type Reading struct {
 	// Time is the time of the value in nanoseconds since 1970. It is only valid if HasTime is true.
 	Time    int64
 	HasTime bool
-	// Age is the age of the value on arrival, if HasTime is false.
+	// Age is the age of the value on arrival. It is used if HasTime is false.
 	Age time.Duration
 	// TimeErr is the reason why the time cannot be used.
 	TimeErr error
@@ -72,7 +72,7 @@ type Content struct {
 	isTree   bool
 	clock    *TimeField // position of the time in a tree
 	treeTime Reading    // time that applies to all values of a tree, unless the path of the time has a wildcard
-	readings []Reading  // content of a list
+	readings []Reading  // readings, if the content is a list
 	// BirthTopic is the Topic of a device if the content contains all values of the device.
 	BirthTopic string
 	// NodeProblem is set by formats with a state for each sender, such as Sparkplug B.
@@ -81,7 +81,7 @@ type Content struct {
 
 // NodeProblem describes the state of the sender of a message.
 type NodeProblem struct {
-	Node    string // name of the sender
+	Node    string // name of the node that sent the message
 	Problem string // empty if the sender has no problem
 	// CommandTopic and Command form the message that requests the missing information from the sender. They are empty
 	// if no message should be published.
@@ -89,10 +89,10 @@ type NodeProblem struct {
 	Command      []byte
 }
 
-// TimeField defines the position of the time in the trees of a topic.
+// TimeField defines where the trees of a topic contain the time of their values.
 type TimeField struct {
-	// Path is the path of the time; if it is empty, the time is the time of arrival. A wildcard means the same member
-	// or element as in the path of the value.
+	// Path is the path of the time. If it is empty, the time is the time of arrival. A wildcard selects the same
+	// member or element as the wildcard at the same level in the path of the value.
 	Path Path
 	// Parse parses the text of a time. Its error is a complete message.
 	Parse      func(text string) (int64, error)
@@ -167,7 +167,8 @@ func formatByName(name string) format {
 // NewDecoder returns a decoder of a format.
 func NewDecoder(name string, o Options) Decoder { return formatByName(name).newDecoder(o) }
 
-// HasTimePath reports whether the position of the time is configurable. The other formats define their own times.
+// HasTimePath reports whether the configuration can define the path of the time in a format. All other formats define
+// where their times are.
 func HasTimePath(name string) bool { return name == FormatJSON || name == FormatCBOR }
 
 // DetectFormat returns the format of a topic whose format is not configured. column is the text after the topic.
@@ -181,8 +182,8 @@ func DetectFormat(topicFilter, column string) string {
 	return FormatJSON
 }
 
-// SubscriptionFilter returns the filter to subscribe to for a topic filter of a column. Sparkplug publishes births,
-// data and deaths of a device under different topics, and all of them are required.
+// SubscriptionFilter returns the MQTT topic filter to subscribe to for the topic filter of a column. They differ for
+// Sparkplug, which publishes births, data and deaths of a device under different topics, all of which are required.
 func SubscriptionFilter(name, topicFilter string) (string, error) {
 	if name == FormatSparkplug {
 		return sparkplugSubscription(topicFilter)
@@ -198,9 +199,9 @@ func DeviceFilter(name, topicFilter string) string {
 	return topicFilter
 }
 
-// Column selects readings of a content.
+// Column selects readings from the content of a payload.
 type Column struct {
-	Path       Path   // for a tree
+	Path       Path   // path of the value, for a tree
 	name       string // for a list; empty means any name
 	conditions []condition
 }
@@ -272,7 +273,8 @@ func (c *Content) Members() (all []Reading) {
 // IsTree reports whether the content is a tree.
 func (c *Content) IsTree() bool { return c.isTree }
 
-// FirstNames returns up to most names of the readings of a list, without duplicates. It returns nil for a tree.
+// FirstNames returns the names of the readings in a list, without duplicates. The argument most limits their number. It
+// returns nil for a tree.
 func (c *Content) FirstNames(most int) (all []string) {
 	for _, r := range c.readings {
 		if len(all) < most && r.Name != "" && !slices.Contains(all, r.Name) {
@@ -339,7 +341,7 @@ func ValueText(v any) string {
 		return string(v)
 	}
 	text, err := json.Marshal(v)
-	if err != nil { // cannot happen for values of trees
+	if err != nil { // this error cannot occur for values of trees
 		return fmt.Sprint(v)
 	}
 	return string(text)

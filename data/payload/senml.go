@@ -15,7 +15,7 @@ import (
 )
 
 // senMLDecoder decodes SenML (RFC 8428) in JSON or CBOR. The name of a reading is the base name followed by the name of
-// the record. Records with data or with only a sum contain no reading.
+// the record. Records that contain binary data, or only a sum, contain no reading.
 type senMLDecoder struct{}
 
 const (
@@ -39,7 +39,7 @@ type senMLBase struct {
 	value      senMLNumber
 }
 
-// senMLNumber is a number with its text, so that a sum with zero does not round it.
+// senMLNumber is a number with its text, so that adding zero does not round the number.
 type senMLNumber struct {
 	text  string
 	value float64
@@ -143,7 +143,7 @@ func (b *senMLBase) readRecord(record map[string]any) (r Reading, found bool, er
 	}
 	switch seconds := addSenMLNumbers(b.time, at).value; {
 	case seconds >= senMLAbsoluteTime && seconds < math.MaxInt64/1e9:
-		// float64 has a resolution of less than a microsecond for these times
+		// A float64 has a resolution of less than a microsecond for these times.
 		r.Time, r.HasTime = int64(math.Round(seconds*1e6))*1e3, true
 	case seconds >= senMLAbsoluteTime:
 		return Reading{}, false, fmt.Errorf("the time %v is later than the year 2262", seconds)
@@ -182,7 +182,7 @@ func parseSenMLNumber(label string, v any) (senMLNumber, error) {
 	return senMLNumber{string(text), n}, nil
 }
 
-// addSenMLNumbers returns a + b. If one of them is absent or 0, it returns the other one without rounding.
+// addSenMLNumbers returns a + b. If one of the numbers is absent or 0, it returns the other number without rounding.
 func addSenMLNumbers(a, b senMLNumber) senMLNumber {
 	switch {
 	case b.text == "":

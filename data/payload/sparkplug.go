@@ -40,22 +40,22 @@ const (
 // sparkplugDecoder decodes Sparkplug B. It keeps the state of each edge node.
 type sparkplugDecoder struct {
 	requestsBirths bool
-	nodes          map[string]*sparkplugNode // by GROUP/NODE
+	nodes          map[string]*sparkplugNode // state of each edge node, by GROUP/NODE
 }
 
 // sparkplugNode is the state of an edge node.
 type sparkplugNode struct {
-	isBorn        bool // whether the birth of the current session has been received
+	isBorn        bool // whether the birth message of the current session has been received
 	lastSeq       uint64
 	hasSeq        bool
-	birthSession  string // bdSeq of the birth
+	birthSession  string // session number (bdSeq) of the birth message
 	metricByAlias map[uint64]sparkplugMetricDefinition
-	devices       map[string]bool // known devices
-	problem       string          // reason why a birth is missing
+	devices       map[string]bool // devices of the node that are known
+	problem       string          // reason why a birth message is missing
 	requestedAt   time.Time       // time of the last birth request
 }
 
-// sparkplugMetricDefinition is the definition of a metric in a birth.
+// sparkplugMetricDefinition is the definition of a metric in a birth message.
 type sparkplugMetricDefinition struct {
 	device, name, unit string
 	dataType           uint64
@@ -195,7 +195,7 @@ func (d *sparkplugDecoder) checkRoom(n *sparkplugNode, t sparkplugTopic, p spark
 	return nil
 }
 
-// handle updates the state of the node and returns the readings of a message.
+// handle updates the state of the edge node and returns the readings of a message.
 func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplug.Payload) (Content, error) {
 	isOfDevice := strings.HasPrefix(t.messageType, "D")
 	if isOfDevice != (t.device != "") {
@@ -211,7 +211,7 @@ func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplug.Payload) (Content, 
 		return n.define(t, p), nil
 	case "NDEATH":
 		if session := p.BirthSession(); n.birthSession != "" && session != "" && session != n.birthSession {
-			return Content{}, nil // the will of an earlier session
+			return Content{}, nil // the message is the will of an earlier session
 		}
 		return n.die(t), nil
 	case "DBIRTH", "DDATA", "NDATA", "DDEATH":
@@ -231,7 +231,7 @@ func (n *sparkplugNode) handle(t sparkplugTopic, p sparkplug.Payload) (Content, 
 	return n.read(t, p), nil
 }
 
-// checkSeq compares the number of a message with the previous one.
+// checkSeq checks that the number of a message follows the number of the previous message.
 func (n *sparkplugNode) checkSeq(p sparkplug.Payload) {
 	const modulus = 256
 	switch want := (n.lastSeq + 1) % modulus; {
@@ -247,7 +247,7 @@ func (n *sparkplugNode) checkSeq(p sparkplug.Payload) {
 	}
 }
 
-// define stores the definitions of a birth and returns its readings.
+// define stores the metric definitions of a birth message and returns the readings in the message.
 func (n *sparkplugNode) define(t sparkplugTopic, p sparkplug.Payload) Content {
 	for _, m := range p.Metrics {
 		if !m.HasAlias || m.Name == "" {
@@ -263,7 +263,8 @@ func (n *sparkplugNode) define(t sparkplugTopic, p sparkplug.Payload) Content {
 	return c
 }
 
-// read returns the readings of the metrics. A metric with an unknown alias makes the birth of the node required.
+// read returns the readings of the metrics in a data message. If a metric has an unknown alias, the birth message of
+// the node is required.
 func (n *sparkplugNode) read(t sparkplugTopic, p sparkplug.Payload) (c Content) {
 	topic := t.deviceTopic(t.device)
 	for _, m := range p.Metrics {
@@ -300,7 +301,7 @@ func (n *sparkplugNode) read(t sparkplugTopic, p sparkplug.Payload) (c Content) 
 	return c
 }
 
-// die returns the readings that mark the node and its devices as unavailable, and forgets the definitions.
+// die returns the readings that mark the node and its devices as unavailable, and discards the metric definitions.
 func (n *sparkplugNode) die(t sparkplugTopic) (c Content) {
 	c.readings = append(c.readings, offlineReading(t.deviceTopic("")))
 	for device := range n.devices {
@@ -315,7 +316,7 @@ func (n *sparkplugNode) die(t sparkplugTopic) (c Content) {
 // offlineReading returns the reading that marks a device as unavailable.
 func offlineReading(topic string) Reading { return Reading{Topic: topic, Availability: Offline} }
 
-// problemOf returns the problem of a node and, if allowed, the command that requests its births.
+// problemOf returns the problem of a node and, if allowed, the command that requests the node's birth messages.
 func (d *sparkplugDecoder) problemOf(n *sparkplugNode, t sparkplugTopic, now time.Time) *NodeProblem {
 	p := &NodeProblem{Node: t.group + "/" + t.node}
 	if n.problem == "" {

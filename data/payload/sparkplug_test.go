@@ -15,10 +15,10 @@ type sparkplugStep struct {
 	payload []byte
 	want    string // readings of all columns, as in readingsText
 	problem string // part of the problem of the node; "" means none
-	command bool   // whether the births are requested
+	command bool   // whether the decoder requests the birth messages
 }
 
-// runSparkplugSession decodes messages in order, one second apart.
+// runSparkplugSession decodes messages in order, which arrive one second apart, and checks the results.
 func runSparkplugSession(t *testing.T, d Decoder, steps []sparkplugStep) {
 	t.Helper()
 	for i, s := range steps {
@@ -67,30 +67,33 @@ func TestSparkplugSession(t *testing.T) {
 	msg := func(seq uint64, metrics ...sparkplug.Metric) []byte {
 		return encodeSparkplug(seq, 1772366400000, metrics...)
 	}
-	const none = 256 // a death of a node has no number
+	const none = 256 // a death message of a node has no message number
 	session := []sparkplugStep{
-		// without a birth, a name is known and an alias is not
+		// Without a birth message, metric names are known but aliases are not.
 		{topic: nd, payload: msg(4, aliased("x", 1, 7), unnamed(2, 8)), want: "x=7@12:00:00",
 			problem: "alias 2 is unknown",
 			command: true},
-		{topic: nd, payload: msg(5, unnamed(2, 8)), problem: "alias 2 is unknown"}, // requested a second ago
+		// There is no new request, because the births were requested a second ago.
+		{topic: nd, payload: msg(5, unnamed(2, 8)), problem: "alias 2 is unknown"},
 		{topic: nb, payload: msg(0, bdSeq(3), aliased("Node Control/Rebirth", 9, 0), aliased("x", 1, 7)),
 			want: "x=7@12:00:00"},
 		{topic: db, payload: msg(1, inBar(aliased("y", 2, 0xffffffff))), want: "y=-1bar@12:00:00"},
-		{topic: dd, payload: msg(2, unnamed(2, 0xfffffffe)), want: "y=-2bar@12:00:00"}, // type and unit of the birth
+		// The value is decoded with the type and the unit in the birth message.
+		{topic: dd, payload: msg(2, unnamed(2, 0xfffffffe)), want: "y=-2bar@12:00:00"},
 		{topic: nd, payload: msg(3, sparkplug.Metric{Alias: 1, HasAlias: true, IsNull: true}), want: "x=null@12:00:00"},
-		{topic: nd, payload: msg(3, unnamed(1, 8)), want: "x=8@12:00:00"}, // delivered twice
+		{topic: nd, payload: msg(3, unnamed(1, 8)), want: "x=8@12:00:00"}, // this message is delivered twice
 		{topic: "spBv1.0/g/NCMD/n", payload: msg(none, unnamed(1, 8))},
 		{topic: dd, payload: msg(6, unnamed(2, 1)), want: "y=1bar@12:00:00",
 			problem: "message 6 was received after message 3: messages were lost"},
 		{topic: nb, payload: msg(0, bdSeq(4), aliased("x", 5, 1)), want: "x=1@12:00:00"},
-		{topic: ndeath, payload: msg(none, bdSeq(3))}, // the will of the previous session
+		{topic: ndeath, payload: msg(none, bdSeq(3))}, // this is the will of the previous session
 		{topic: db, payload: msg(1, aliased("y", 6, 1)), want: "y=1@12:00:00"},
 		{topic: ddeath, payload: msg(2), want: "spBv1.0/g/DATA/n/d offline"},
 		{topic: ndeath, payload: msg(none, bdSeq(4)), want: "spBv1.0/g/DATA/n offline spBv1.0/g/DATA/n/d offline"},
 		{topic: dd, payload: msg(3, aliased("y", 6, 1)), want: "y=1@12:00:00",
 			problem: "no birth message has been received"},
-		{topic: dd, payload: msg(4, unnamed(6, 1)), problem: "metric alias 6 is unknown"}, // ended by the death
+		// The death message has removed the definition of this alias.
+		{topic: dd, payload: msg(4, unnamed(6, 1)), problem: "metric alias 6 is unknown"},
 	}
 	runSparkplugSession(t, NewDecoder(FormatSparkplug, Options{RequestsBirths: true}), session)
 	for i := range session {
@@ -123,7 +126,7 @@ func TestSparkplugSequence(t *testing.T) {
 	}
 }
 
-// TestRebirthCommand checks the command that requests births, and that it is repeated after a minute.
+// TestRebirthCommand checks the command that requests birth messages, and that it is repeated after a minute.
 func TestRebirthCommand(t *testing.T) {
 	d := NewDecoder(FormatSparkplug, Options{RequestsBirths: true})
 	var sentAt []int
@@ -167,13 +170,14 @@ func TestSparkplugLimits(t *testing.T) {
 			t.Fatalf("device %d: %v", i, err)
 		}
 	}
-	// 8 nodes may define all metrics, and again after they were born again; a further metric is rejected
+	// Eight nodes may define all metrics, and define them again after a second birth. A further metric must be
+	// rejected.
 	d = newSparkplugDecoder(Options{})
 	const perNode = maxSparkplugMetrics / 8
 	for i := range uint64(16) {
 		var metrics []sparkplug.Metric
 		for alias := range uint64(perNode) {
-			metrics = append(metrics, aliased("m", alias+i*perNode, 0)) // other aliases in the second birth
+			metrics = append(metrics, aliased("m", alias+i*perNode, 0)) // the second birth message uses other aliases
 		}
 		topic := fmt.Sprintf("spBv1.0/g/NBIRTH/n%d", i%8)
 		if _, err := d.Decode(Message{Topic: topic, Payload: encodeSparkplug(0, 1, metrics...)}); err != nil {

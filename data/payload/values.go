@@ -8,7 +8,7 @@ import (
 
 // Value is a value of a content, with the text of the column that selects it.
 type Value struct {
-	Column  string // text for [ParseColumn]
+	Column  string // text that selects the value, for [ParseColumn]
 	Path    Path   // path of the value in a tree; nil for a list
 	Reading Reading
 }
@@ -67,7 +67,7 @@ func (c *Content) addTreeValues(node any, path Path, all *[]Value) {
 	}
 }
 
-// idCondition returns the condition that selects an object by its Id, or nil if it has none.
+// idCondition returns the condition that selects an object by its member Id, or nil if the object has no such member.
 func idCondition(of any) []condition {
 	object, _ := of.(map[string]any)
 	if id, ok := object["Id"].(string); ok && id != "" {
@@ -79,8 +79,8 @@ func idCondition(of any) []condition {
 // elementNames are the names of members that identify an element of a list.
 var elementNames = []string{"name", "n", "id", "Id", "resourceName", "key"}
 
-// elementSegment returns the segment that selects element i of a list, by a member that identifies the element if it
-// has one.
+// elementSegment returns the segment that selects element i of a list. If a member identifies the element, the segment
+// selects by this member.
 func elementSegment(element any, i int) segment {
 	if object, ok := element.(map[string]any); ok {
 		for _, key := range elementNames {

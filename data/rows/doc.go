@@ -1,3 +1,3 @@
-// Package rows makes rows from lines or readings and stores them. Callers that require the same rows share them. Small
-// numbers of rows are stored in memory, large numbers in a file.
+// Package rows makes rows from lines or readings and stores them. Callers that require the same rows share them. A
+// small number of rows is stored in memory, a large number in a file.
 package rows

@@ -27,11 +27,12 @@ type gridRowMaker struct {
 	data.AtomicQualityReport // latest report of the row builder
 	rowBuilder               *grid.RowBuilder
 	order                    *TimeOrderCheck // check of the order of the readings' times
-	// whether the next restart delivers the same readings again, so that known outliers remain valid
+	// keepsOutliersOnRestart is true if the next restart delivers the same readings again, so that known outliers
+	// remain valid.
 	keepsOutliersOnRestart bool
 	rereadLimit            RereadLimit
 	targetFilter           TargetFilter
-	storeErr               error // error of storing rows
+	storeErr               error // error that occurred while storing rows
 }
 
 // ValueRules contains the configured rules for accepting values.
@@ -193,7 +194,8 @@ func (r *gridRowMaker) checkWrongValueShare() error {
 }
 
 // columnWithMostWrongValues returns the column with the largest share of wrong values. It ignores inputs that no column
-// needs. Gaps are not wrong values: a station that often sends no value may still have good ones.
+// needs. A missing value is not a wrong value, because a station that often sends no value may still send correct
+// values.
 func (r *gridRowMaker) columnWithMostWrongValues(all *data.QualityReport) (of data.ColumnReport,
 	worst data.WrongValueSummary) {
 	for _, c := range all.Columns {
@@ -219,13 +221,13 @@ func (r *gridRowMaker) NoRowsError(string) error {
 	return e
 }
 
-// explainMissingRows returns the reason why the readings so far are not enough for a row, or "" if it is unknown.
-// isPending reports whether more readings will suffice.
+// explainMissingRows returns the reason why the readings received so far are not enough for a row, or "" if the reason
+// is unknown. isPending is true if further readings will be enough.
 func (r *gridRowMaker) explainMissingRows(all *data.QualityReport) (why string, isPending bool) {
 	newest := int64(0)
 	for _, name := range r.neededInputs {
 		c := all.EnsureColumn(name)
-		// Readings that are not yet written to disk or wait for late ones are not counted as used.
+		// A reading that is not yet written to disk, or that waits in the queue, is not counted as used.
 		if c.Used == 0 && (c.NewestTime == 0 || len(c.Unused) > 0) {
 			if err := r.explainNoReadings(); err != nil {
 				return err.Error(), false
@@ -273,7 +275,7 @@ func (r *gridRowMaker) missingRowsCause(all *data.QualityReport) *data.FileError
 		TotalCount: worst.TotalCount}
 }
 
-// updateQualityReport stores a report with the counts of the row builder.
+// updateQualityReport stores a report with the current counts of the row builder.
 func (r *gridRowMaker) updateQualityReport(rows int) {
 	counts, dropped, _ := r.rowBuilder.ReadingCounts()
 	all := data.QualityReport{Rows: rows, BadRows: int(dropped)}
@@ -285,7 +287,7 @@ func (r *gridRowMaker) updateQualityReport(rows int) {
 		}
 		if c.LastGapTime > 0 {
 			e.LastUnusedWhere = "the row at " + FormatTime(c.LastGapTime)
-			for why := range c.Unused { // for reasons without a rejected reading
+			for why := range c.Unused { // add the reasons for which no rejected reading is stored
 				e.SetLastUnusedValue(why, data.UnusedValue{Where: e.LastUnusedWhere})
 			}
 		}
@@ -345,8 +347,8 @@ func describeRejectedReading(c grid.RejectedReading, inputUnit string) string {
 func FormatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
 // QualityReport implements data.QualityReporter. The feed counts the received values of each input and the values that
-// the feed rejects. The row builder counts the values that it uses, which replace the feed's counts, and the values
-// that it rejects.
+// the feed rejects. The row builder counts the values that it uses and rejects; its number of used values replaces the
+// feed's number.
 func (r *gridRowMaker) QualityReport() data.QualityReport {
 	all, made := r.feed.QualityReport(), r.AtomicQualityReport.QualityReport()
 	all.Rows, all.BadRows = made.Rows, made.BadRows
@@ -355,7 +357,7 @@ func (r *gridRowMaker) QualityReport() data.QualityReport {
 		e.LastUnusedProblem = cmp.Or(c.LastUnusedProblem, e.LastUnusedProblem)
 		e.Used, e.NewestTime, e.LastUnusedWhere = c.Used, cmp.Or(c.NewestTime, e.NewestTime), cmp.Or(c.LastUnusedWhere,
 			e.LastUnusedWhere)
-		// the grid checks only the values that the feed has accepted
+		// The row builder checks only the values that the feed has accepted.
 		e.RecentWrongShare = 1 - (1-e.RecentWrongShare)*(1-c.RecentWrongShare)
 		e.NewestValue = c.NewestValue
 		if !e.UnusedRun.IsUnusual() {

@@ -19,7 +19,7 @@ import (
 type fakeFeed struct {
 	all  []data.Reading
 	read int
-	gone string // reason for restarting the feed
+	gone string // reason why the feed must deliver its readings again from the first one
 	err  error
 	data.AtomicQualityReport
 }
@@ -50,14 +50,14 @@ func (f fedBy) Read(void func(string), take func(data.Reading) bool) error {
 	return f.err
 }
 
-// hours appends hourly readings of x. The value at hour k is k + by.
+// hours appends hourly readings of the input x to the feed. The value at hour k is k + by.
 func (f *fakeFeed) hours(from, to int, by float64) {
 	for k := from; k < to; k++ {
 		f.all = append(f.all, data.Reading{Input: "x", Time: int64(k) * int64(time.Hour), Value: float64(k) + by})
 	}
 }
 
-// hourly returns a query for the value of each hour with the value four hours later as target.
+// hourly returns a query for rows with the value of each hour as feature and the value four hours later as target.
 func hourly() data.RowQuery {
 	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "x"}}}.WithDefaults()
 	return data.RowQuery{Features: []string{"x", "x mean 3h"}, Target: "x in 4h", Recipe: &r}
@@ -101,7 +101,7 @@ func TestGridRowsReport(t *testing.T) {
 	}
 	f.hours(0, 10, 0)
 	f.all[5].Value = 60
-	f.hours(9, 10, 0) // duplicate
+	f.hours(9, 10, 0) // duplicates of earlier readings
 	f.hours(10, 12, 0)
 	v, err := r.Snapshot()
 	if err != nil {
@@ -125,8 +125,9 @@ func TestGridRowsReport(t *testing.T) {
 	}
 }
 
-// TestGridMaxBad checks that rows are refused while a required input has too many wrong values. The error must contain
-// the input, the reason, the place and the counts. Gaps do not count, and forecasts continue.
+// TestGridMaxBad checks that rows are refused while an input has too many wrong values. The error must contain the
+// input, the reason, the place and the counts. Missing values are not counted as wrong, and rows for predictions are
+// still made.
 func TestGridMaxBad(t *testing.T) {
 	hour := int64(time.Hour)
 	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "x",
@@ -139,10 +140,10 @@ func TestGridMaxBad(t *testing.T) {
 	g := &fakeFeed{}
 	early := gridRowsOf(g, w, grid.FillRule{})
 	k := int64(0)
-	add := func(n int, x, y float64) { // a NaN is not added
+	add := func(n int, x, y float64) { // a value that is NaN is not added
 		for range n {
 			k++
-			for i, v := range []float64{x, y, 99} { // z is always out of range, but no column needs it
+			for i, v := range []float64{x, y, 99} { // the input z is always out of its range, but no column needs it
 				r := data.Reading{Input: "xyz"[i : i+1], Time: k * hour, Value: v, Line: k + 1}
 				if v == v {
 					f.all = append(f.all, r)
@@ -173,7 +174,7 @@ func TestGridMaxBad(t *testing.T) {
 	add(3, math.NaN(), 1)
 	wants(&data.FileError{Column: "x", ReasonCode: "silent"}, 0)
 	add(3, 1, 1)
-	wants(nil, 0) // three of four rows lack x
+	wants(nil, 0) // three of four rows lack a value of x
 	add(17, 1, 1)
 	add(5, 99, 1)
 	wants(nil, 5./25)
@@ -181,7 +182,7 @@ func TestGridMaxBad(t *testing.T) {
 	wants(&data.FileError{File: "f.csv: line 30", Column: "x", ReasonCode: "out_of_range", BadCount: 6, TotalCount: 26},
 		6./26)
 	add(5, 1, 1)
-	wants(nil, 6./30) // one reading is queued
+	wants(nil, 6./30) // one of the readings is still queued
 	add(1000, 99, 1)
 	add(158, 1, 1)
 	_, err := rows.Snapshot()
@@ -234,7 +235,8 @@ func TestGridRows(t *testing.T) {
 		}
 		return v
 	}
-	// Row 2 is the first with a window; row 4 is the last with a target, because reading 9 may still change.
+	// Row 2 is the first row whose window is complete. Row 4 is the last row with a target, because reading 9 may still
+	// change.
 	first := view(1, 20, 30, 40)
 	view(1, 20, 30, 40)
 	f.hours(10, 11, 0)
@@ -256,8 +258,8 @@ func TestGridRows(t *testing.T) {
 	}
 }
 
-// TestNoHeldOutReadingIsTrainedOn changes every reading of the held-out rows and checks that no training row changes.
-// Without the gap before the boundary, which is a planted leak, some rows must change.
+// TestNoHeldOutReadingIsTrainedOn checks that no training row changes if every reading of the held-out rows changes. It
+// also checks that the test detects an error: without the gap before the boundary, some rows must change.
 func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
 	f := &fakeFeed{}
 	f.hours(0, 60, 0)
@@ -275,7 +277,7 @@ func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
 	leaked, _ := leaking.SplitHeldOut(b)
 
 	for i := range f.all {
-		if f.all[i].Time > b.Time.Add(-time.Hour).UnixNano() { // from the first held-out point on
+		if f.all[i].Time > b.Time.Add(-time.Hour).UnixNano() { // from the first held-out grid point on
 			f.all[i].Value = -1
 		}
 	}
@@ -342,7 +344,7 @@ func TestEarlyRows(t *testing.T) {
 	}
 }
 
-// TestEarlyRowsAreFew checks that only the newest rows for predictions are kept, in memory.
+// TestEarlyRowsAreFew checks that only the newest rows for predictions are kept, and that they are kept in memory.
 func TestEarlyRowsAreFew(t *testing.T) {
 	f := &fakeFeed{}
 	w := hourly()
@@ -371,7 +373,7 @@ func rowTimes(v data.RowSnapshot) []int64 {
 	return all
 }
 
-// TestOutliersOfAReplacedFile checks that outlier numbers of a file are not applied to the file that replaces it.
+// TestOutliersOfAReplacedFile checks that the outliers found in a file are not applied to the file that replaces it.
 func TestOutliersOfAReplacedFile(t *testing.T) {
 	f := &fakeFeed{}
 	f.hours(0, 30, 0)
@@ -391,7 +393,7 @@ func TestOutliersOfAReplacedFile(t *testing.T) {
 	}
 }
 
-// TestPendingRows checks which problems end when more readings arrive.
+// TestPendingRows checks for which problems the error reports that further readings will solve the problem.
 func TestPendingRows(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -424,7 +426,7 @@ func TestPendingRows(t *testing.T) {
 	}
 }
 
-// TestUpdatedReport checks that reading new data for a report hides no problem from the next snapshot.
+// TestUpdatedReport checks that UpdateQualityReport, which reads new data, hides no problem from the next snapshot.
 func TestUpdatedReport(t *testing.T) {
 	f, w := &fakeFeed{}, hourly()
 	w.Recipe.Inputs[0].ValidRange = []float64{0, 50}
@@ -433,7 +435,7 @@ func TestUpdatedReport(t *testing.T) {
 	if _, err := r.Snapshot(); err != nil || r.Changed() {
 		t.Fatalf("changed %t, error %v", r.Changed(), err)
 	}
-	f.hours(500_020, 500_060, 0) // outside the range, so that no row follows
+	f.hours(500_020, 500_060, 0) // the readings are outside the valid range, so that they add no row
 	r.(data.QualityUpdater).UpdateQualityReport()
 	report := r.(data.QualityReporter).QualityReport()
 	if n := report.Columns[0].Unused[grid.ReasonOutOfRange]; n != 40 {

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// RawRows contains rows before preparation. Rows are only appended: small numbers in memory, larger numbers in a file.
-// Snapshots share them, so rows in a snapshot are never modified.
+// RawRows contains rows before they are prepared for a task. Rows are only appended. A small number of rows is stored
+// in memory, a larger number in a file. Snapshots share the rows, so the rows of a snapshot are never modified.
 type RawRows struct {
 	StorageSettings
 	FeatureCount        int
@@ -29,7 +29,8 @@ func (r *RawRows) Len() int {
 	return r.droppedRowCount + len(r.y)
 }
 
-// Add appends rows. After an error, some of them may have been added; the caller must remove them with Truncate.
+// Add appends rows. If it returns an error, some of the rows may have been added; the caller must then remove them with
+// Truncate.
 func (r *RawRows) Add(x, y []float32, times []int64) error {
 	if r.File == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.MaxMemoryBytes {
 		if r.keepsOnlyNewestRows {
@@ -126,7 +127,7 @@ func (r *RawRows) Err() error {
 // preparedRowFile reads rows from a file and prepares them for a task.
 type preparedRowFile struct {
 	file     *RowFile
-	preparer data.RowPreparer // nil means no preparation
+	preparer data.RowPreparer // prepares the rows for a task; nil means no preparation
 }
 
 // ReadRows implements learner.StoredTable.

@@ -13,9 +13,9 @@ type ReadingFeed interface {
 	// arrived.
 	Changed() bool
 	// Read calls take for each reading that has arrived since the last call. A reading without an input contains only
-	// the time of a line; take returns false if this time is an outlier. Read may call restart with a reason at any
-	// time: all previous readings are then void, and it passes them on again from the first one. After an error, the
-	// readings passed to take remain valid: the next call continues after them, or calls restart.
+	// the time of a line; take returns false if this time is an outlier. At any time Read may call restart with a
+	// reason: all previous readings are then void, and Read delivers all readings again from the first one. If Read
+	// returns an error, the readings passed to take remain valid. The next call continues after them, or calls restart.
 	Read(restart func(why string), take func(data.Reading) (inOrder bool)) error
 	// Rewind makes the next call of Read deliver all readings again. why is the reason passed to restart.
 	Rewind(why string)

@@ -1,16 +1,16 @@
 package rows
 
-// NeedsReread reports whether another pass over the source would use different lines, because outliers were found or
-// because the wrong number was accepted for the second class. order is nil if the lines have no time.
+// NeedsReread reports whether another pass over the source would use different lines. This is the case if outliers were
+// found, or if the rarer of the two numbers for the second class was accepted. order is nil if the lines have no time.
 func NeedsReread(order *TimeOrderCheck, labels *TargetFilter) bool {
 	return order != nil && order.FoundOutliers || labels.acceptsRarerSecondClass()
 }
 
-// RereadLimit limits how often a source is read again because lines turned out to be invalid. Without it, a sensor
-// whose clock is always ahead could cause a reread for each line.
+// RereadLimit limits how often a source is read again because lines turned out to be invalid. Without the limit, a
+// sensor whose clock is always ahead could cause a reread for each line.
 type RereadLimit struct {
 	rowsAtLastReread int // number of rows at the last reread
-	RereadCount      int // number of rereads
+	RereadCount      int // number of rereads so far
 }
 
 // AllowReread reports whether a source with this number of rows may be read again, and counts the reread if so. After

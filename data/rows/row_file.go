@@ -25,9 +25,9 @@ const (
 	rowFilePattern                    = "rows-*.tmp"
 )
 
-// RowFile stores rows in a temporary file. The file can be made again, so it is never synced. Its name is removed if
-// the system allows this, so that no other process can change it and it disappears with the process. A row contains its
-// features, its target and, if hasTimes is true, its time, little endian.
+// RowFile stores rows in a temporary file. The file can be made again from the source, so it is never synced. The name
+// of the file is removed if the system allows this, so that no other process can change it and it disappears with the
+// process. A row contains its features, its target and, if hasTimes is true, its time, little endian.
 //
 // One goroutine may add rows while others read earlier rows. Reads use pread instead of a memory mapping, because a
 // disk failure is then an error and does not kill the process.
@@ -68,7 +68,7 @@ func removeLeftoverRowFiles(folder string) {
 	}
 }
 
-// explainNeededSpace adds the purpose and the folder of the file to an error.
+// explainNeededSpace adds the purpose of the row file and its folder to an error.
 func (f *RowFile) explainNeededSpace(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -126,7 +126,7 @@ func (f *RowFile) truncate(n int) {
 	f.writtenRowCount = min(f.writtenRowCount, n)
 	// Check the free space again, because other programs may use the freed space.
 	f.spaceCheckedSize = min(f.spaceCheckedSize, int64(f.writtenRowCount)*f.rowBytes)
-	// free the space for other programs if the disk is full
+	// Truncate the file, so that other programs can use the space if the disk is full.
 	_ = f.File.Truncate(int64(f.writtenRowCount) * f.rowBytes)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// TestRoomThatWasGivenBack checks that the free space is checked again after a truncation, because other programs may
-// have used it.
+// TestRoomThatWasGivenBack checks that the free disk space is checked again after rows were removed, because other
+// programs may have used the space.
 func TestRoomThatWasGivenBack(t *testing.T) {
 	f, err := newRowFile(t.TempDir(), 1, false)
 	if err != nil {
@@ -39,7 +39,7 @@ func TestRoomThatWasGivenBack(t *testing.T) {
 	}
 }
 
-// TestLeftBehindRows checks that the file of a killed process is removed.
+// TestLeftBehindRows checks that the row file of a killed process is removed.
 func TestLeftBehindRows(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"rows-12.tmp", "boot"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// BenchmarkDraw draws 32 of 500,000 rows with 16 features: from memory, from a row file, and from a memory mapping of
-// the file. The whole file is in the page cache.
+// BenchmarkDraw measures drawing 32 of 500,000 rows with 16 features: from memory, from a row file, and from a memory
+// mapping of the file. The whole file is in the page cache.
 func BenchmarkDraw(b *testing.B) {
 	const rows, features = 500_000, 16
 	rng := rand.New(rand.NewPCG(1, 1))

@@ -72,7 +72,7 @@ func (m *SharedRows) findOutliers() {
 	m.outlierTroubles.Store(&found)
 }
 
-// rowsVersion identifies a version of the rows.
+// rowsVersion identifies a version of the shared rows.
 type rowsVersion struct {
 	RowCount         int // number of raw rows that snapshots may use
 	replacementCount int // number of times that all rows were replaced
@@ -93,7 +93,8 @@ func (m *SharedRows) NewRawRows() *RawRows {
 		keepsOnlyNewestRows: m.Raw.keepsOnlyNewestRows}
 }
 
-// SharedRowsCache contains the rows of a source by the options of the query. Unused rows can be garbage-collected.
+// SharedRowsCache contains the rows of a source by the options of the query. Rows that are no longer used can be
+// garbage-collected.
 type SharedRowsCache map[string]weak.Pointer[SharedRows]
 
 // OpenTaskRows returns the rows for a query. It calls make if no caller uses these rows yet.
@@ -173,7 +174,7 @@ func (r *TaskRows) Snapshot() (data.RowSnapshot, error) {
 		return data.RowSnapshot{}, r.Shared.Maker.NoRowsError(r.replacementReason)
 	}
 	if err := r.prepareNewRows(); err != nil {
-		r.lastVersion = before // try again at the next call, because the rows may then be accepted
+		r.lastVersion = before // try again at the next call, because the rows may be accepted then
 		if r.Shared.Name != "" {
 			err = fmt.Errorf("%s: %w", r.Shared.Name, err)
 		}

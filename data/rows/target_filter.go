@@ -2,15 +2,15 @@ package rows
 
 import "github.com/fedmesh/fedmesh/learner"
 
-// TargetFilter accepts the targets that are valid labels of a task. In a binary set the second class is either 0 or −1,
-// so a source that contains both has errors. The filter accepts the number that occurred first and rejects the other.
-// If the rejected number becomes more frequent, acceptsRarerSecondClass returns true and the source has to be read
-// again.
+// TargetFilter accepts the targets that are valid labels of a task. In a set of two classes, the second class is
+// written as either 0 or −1, so a source that contains both numbers has errors. The filter accepts the number that
+// occurred first and rejects the other number. If the rejected number becomes more frequent, acceptsRarerSecondClass
+// returns true and the source has to be read again.
 type TargetFilter struct {
 	learner.LabelSet
 	zeros, minusOnes      int
 	acceptsMinusOne       bool // whether the second class is −1 and 0 is rejected; otherwise the reverse
-	hasDecidedSecondClass bool // whether acceptsMinusOne is set
+	hasDecidedSecondClass bool // true once acceptsMinusOne is set
 }
 
 // Accept reports whether a target is a valid label, and counts targets of 0 and −1.
@@ -39,7 +39,7 @@ func (l *TargetFilter) FilterForNextPass() TargetFilter {
 }
 
 // acceptsRarerSecondClass reports whether the rejected number for the second class is more frequent than the accepted
-// one.
+// number.
 func (l *TargetFilter) acceptsRarerSecondClass() bool {
 	return l.hasDecidedSecondClass && (l.acceptsMinusOne && l.zeros > l.minusOnes || !l.acceptsMinusOne &&
 		l.minusOnes > l.zeros)

@@ -34,20 +34,20 @@ type TimeOrderCheck struct {
 	isChainTrimmed   bool         // whether older entries of mainChain were dropped
 	alternativeChain struct {
 		start   int          // index in mainChain of the first entry that the alternative replaces
-		entries []chainEntry // entries that replace mainChain[start:]; empty = no alternative
+		entries []chainEntry // entries that replace mainChain[start:]; empty if there is no alternative
 	}
 	Outliers      map[uint64]bool // numbers of the outlier lines
 	FoundOutliers bool            // whether outliers were added since NewTimeOrderCheck
 
-	lines      int // number of classified lines
+	lines      int // number of lines classified so far
 	lastNumber uint64
-	lastClass  timeOrderClass // class of the line lastNumber
+	lastClass  timeOrderClass // class of the line with number lastNumber
 }
 
 // chainEntry is one line in a chain of ascending timestamps.
 type chainEntry struct {
 	newestTime int64  // newest timestamp of the chain up to this line
-	lineNumber uint64 // number of the line
+	lineNumber uint64 // sequence number of the line
 }
 
 // timeOrderClass is the result of TimeOrderCheck.ClassifyTime.
@@ -57,7 +57,7 @@ type timeOrderClass int
 const (
 	TimeInOrder timeOrderClass = iota
 	TimeLate                   // older than the newest line by more than the lateness
-	TimeOutlier                // later than the lines that follow
+	TimeOutlier                // the timestamp is later than the lines that follow
 )
 
 const (
@@ -67,8 +67,8 @@ const (
 	// maxOutliers is the maximum number of outliers that are recorded.
 	maxOutliers = 1 << 16
 	// MinClockResetJump is the smallest jump into the past that is probably a clock that was reset. A date with day and
-	// month swapped, or with the number of the wrong year, is off by less. After such a jump, clockResetFactor times as
-	// many lines are needed to replace the main chain.
+	// month swapped, or with the wrong year, is wrong by less than this jump. After such a jump, clockResetFactor times
+	// as many lines are needed to replace the main chain.
 	MinClockResetJump = 400 * 24 * time.Hour
 	clockResetFactor  = 8
 	// minTailJump is the jump into the future that makes the last lines of a source outliers although no line follows
@@ -92,7 +92,8 @@ func (o *TimeOrderCheck) SetCurrentTime(now time.Time) {
 	}
 }
 
-// Clone returns a copy with its own chains, for lines that may have to be undone. The copy shares the set of outliers.
+// Clone returns a copy with chains of its own, for lines whose classification may have to be undone. The copy shares
+// the set of outliers.
 func (o *TimeOrderCheck) Clone() *TimeOrderCheck {
 	n := *o
 	n.mainChain, n.alternativeChain.entries = slices.Clone(o.mainChain), slices.Clone(o.alternativeChain.entries)
@@ -194,8 +195,8 @@ func (o *TimeOrderCheck) markOutliers(start int) {
 }
 
 // MarkFutureTailAsOutliers marks the last lines of a source as outliers if they are in the future, follow a line that
-// is not in the future, and jump by more than minTailJump. If all timestamps of a source are in the future, it marks
-// none, because the device's clock may be wrong.
+// is not in the future, and jump by more than minTailJump. If all timestamps of a source are in the future, it marks no
+// line, because the device's clock may be wrong.
 func (o *TimeOrderCheck) MarkFutureTailAsOutliers() {
 	if o.latestPlausibleTime == 0 {
 		return
@@ -208,8 +209,9 @@ func (o *TimeOrderCheck) MarkFutureTailAsOutliers() {
 	}
 }
 
-// MaxLateness returns the maximum age of a reading, relative to the newest one, that is no evidence of a wrong clock:
-// the lateness, plus the longest wait for the labels, which arrive later than the other readings.
+// MaxLateness returns the maximum age of a reading, relative to the newest reading, up to which a late reading is no
+// evidence of a wrong clock. It is the lateness plus the longest label lateness, because labels arrive later than other
+// readings.
 func MaxLateness(r *spec.RowRecipe) time.Duration {
 	lateness := r.Grid.Lateness
 	for _, in := range r.Inputs { // only labels have a label lateness

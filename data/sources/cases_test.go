@@ -23,12 +23,14 @@ type fileCase struct {
 	config data.Config
 	want   data.RowQuery
 	rows   int
-	faults string                       // faults of the survey: column, reason, count, and line of the first one
-	change survey.SuggestedConfigChange // change that the survey suggests; it is applied before the rows are made
-	advice string                       // advice of the survey; it is applied before the rows are made
+	// faults contains the expected faults of the survey: column, reason, count, and line of the first fault.
+	faults string
+	// change of the configuration that the survey must suggest; it is applied before the rows are made
+	change survey.SuggestedConfigChange
+	advice string // advice that the survey must give; it is followed before the rows are made
 }
 
-// hourlyInputs returns a query for the temperature one hour ahead.
+// hourlyInputs returns a query with hourly inputs and the temperature one hour ahead as target.
 func hourlyInputs(inputs ...spec.InputSeries) data.RowQuery {
 	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: inputs}.WithDefaults()
 	w := data.RowQuery{Features: []string{"temp", "temp lag 1h"}, Target: "temp in 1h", Recipe: &r}
@@ -58,7 +60,7 @@ func cases() []fileCase {
 	labelled := func(set learner.LabelSet) data.RowQuery { w := rows; w.Labels = set; return w }
 	german := data.Config{TimeColumn: "time", Delimiter: ";", TimeFormat: "02.01.2006 15:04"}
 	return []fileCase{
-		// One of 120 hours is missing. Three rows require it, and the last two wait for their targets.
+		// One of the 120 hours is missing. Three rows require this hour, and the last two rows wait for their targets.
 		{file: "line-of-2036/data.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 114,
 			faults: "time future 1 32"},
 		{file: "line-of-2036/rows.csv", config: data.Config{TimeColumn: "t"}, want: rows, rows: 119,
@@ -123,8 +125,8 @@ func cases() []fileCase {
 	}
 }
 
-// TestCases reads each file with the agent and with `agentd data check`, which must agree. It applies the suggested
-// advice and compares the rows with those of a correct file.
+// TestCases checks that the agent and `agentd data check` find the same faults in each file. It follows the suggested
+// advice and compares the rows with the rows of a correct file.
 func TestCases(t *testing.T) {
 	for i, c := range cases() {
 		t.Run(fmt.Sprintf("%d %s", i, c.file), func(t *testing.T) {
@@ -230,13 +232,13 @@ func hourlyLine(k int, at time.Time) string {
 	return fmt.Sprintf("%s,%d,1", at.UTC().Format(time.RFC3339), k)
 }
 
-// TestTimesAhead adds lines with times ahead at several positions of a file. Only these lines may be skipped, for rows
-// and for readings, whether the file is read at once or while it grows.
+// TestTimesAhead checks that lines with times in the future, at several positions of a file, are skipped and all other
+// lines are used. This must hold for rows and for readings, whether the file is read at once or while it grows.
 func TestTimesAhead(t *testing.T) {
 	hour := func(k int) time.Time { return time.Date(2026, 3, 1, k, 0, 0, 0, time.UTC) }
 	for _, tt := range []struct {
 		name  string
-		ahead []time.Time // times of the lines that replace the hours from the position on
+		ahead []time.Time // times of the lines that replace the lines from the given position on
 		place int
 	}{
 		{"2036", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 30},
@@ -320,7 +322,7 @@ func followGrowing(t *testing.T, w data.RowQuery) (*csvHarness, data.QueriedRows
 }
 
 // TestFirstLabelIsWrong checks that the more frequent of the labels 0 and −1 is accepted for the second class, even if
-// the first row has the other one. The file must be read again exactly once.
+// the first row has the rarer label. The file must be read again exactly once.
 func TestFirstLabelIsWrong(t *testing.T) {
 	for _, y := range []string{"0", "-1"} {
 		wrong := map[string]string{"0": "-1", "-1": "0"}[y]
@@ -350,8 +352,8 @@ func TestFirstLabelIsWrong(t *testing.T) {
 	}
 }
 
-// TestTimesOfAnotherZone checks that a file is used if all its times are ahead of the clock. The same applies if only
-// its last times are ahead, by no more than a time zone difference.
+// TestTimesOfAnotherZone checks that a file is used if all its times are ahead of the clock, or if only its last times
+// are ahead by no more than a time zone difference.
 func TestTimesOfAnotherZone(t *testing.T) {
 	h, r := followGrowing(t, data.RowQuery{Features: []string{"temp"}, Target: "hum"})
 	for _, from := range []time.Time{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -367,8 +369,8 @@ func TestTimesOfAnotherZone(t *testing.T) {
 	}
 }
 
-// TestClockThatIsAlwaysAhead checks a file in which one of two meters is always ahead. The file must not be reread for
-// each line.
+// TestClockThatIsAlwaysAhead checks that a file in which the clock of one of two meters is always ahead is not read
+// again for each line.
 func TestClockThatIsAlwaysAhead(t *testing.T) {
 	h, r := followGrowing(t, data.RowQuery{Features: []string{"temp"}, Target: "hum"})
 	var lines []string

@@ -17,14 +17,14 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestChangedLines damages lines of a file like loggers, spreadsheets and power cuts do. No value may be read from a
-// wrong column, and only the named lines may be lost, whether the file is read at once or while it grows. The check
-// must find as many faults as the agent.
+// TestChangedLines checks files whose lines were damaged as by loggers, spreadsheets and power cuts. No value may be
+// read from a wrong column, and only the given lines may be lost, whether the file is read at once or while it grows.
+// `agentd data check` must find as many faults as the agent.
 func TestChangedLines(t *testing.T) {
 	lines := hourlyLines(0, 60)
 	for name, tt := range map[string]struct {
 		change func(lines []string) []string
-		lost   []int // indices of the lines whose values are not used
+		lost   []int // indices of the lines whose values must not be used
 	}{
 		"another order of columns": {func(l []string) []string {
 			for i := 30; i < len(l); i++ {
@@ -126,12 +126,12 @@ func TestChangedLines(t *testing.T) {
 	}
 }
 
-// TestAddedField checks that the position of added fields is found.
+// TestAddedField checks that the position of a field that was added to the lines is found.
 func TestAddedField(t *testing.T) {
 	above := []string{"1,20.5,50,ok", "2,20.7,51,ok", "3,20.4,,ok", "4,20.8,52,warm", "5,20.6,51,ok"}
 	for lines, want := range map[string]int{
 		"6,20.5,51,ok,1013\n7,20.6,50,ok,1014": -1,
-		"6,24.9,58,ok,1013\n7,24.8,58,ok,1014": -1, // after a gap
+		"6,24.9,58,ok,1013\n7,24.8,58,ok,1014": -1, // the lines follow a gap
 		"6,20.5,51,ok,new\n7,20.6,50,ok,new":   -1,
 		"6,1013,20.5,51,ok\n7,1014,20.6,50,ok": 1,
 		"6,20.5,1013,51,ok\n7,20.6,1014,50,ok": 2,
@@ -160,8 +160,8 @@ func TestAddedField(t *testing.T) {
 	}
 }
 
-// TestAddedFieldsAreReported checks that the agent and the check report lines with more fields than the header, until
-// another header names all fields.
+// TestAddedFieldsAreReported checks that the agent and `agentd data check` report lines with more fields than the
+// header, until a new header names all fields.
 func TestAddedFieldsAreReported(t *testing.T) {
 	lines := hourlyLines(0, 20)
 	for i := 10; i < len(lines); i++ {
@@ -187,7 +187,7 @@ func TestAddedFieldsAreReported(t *testing.T) {
 	}
 }
 
-// TestUnclosedQuotes checks that an unclosed quote does not consume the lines up to the next quote.
+// TestUnclosedQuotes checks that an unclosed quote does not swallow all lines up to the next quote.
 func TestUnclosedQuotes(t *testing.T) {
 	text := "time,note,temp,hum\n"
 	for i := range 30 {
@@ -215,7 +215,7 @@ func TestBadFilesOfFolder(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		file, text string
-		more       int // number of rows read from it
+		more       int // number of rows that are read from the file
 	}{
 		"empty":            {"log-2026-03-03.csv", "", 0},
 		"half a header":    {"log-2026-03-03.csv", "time,te", 0},
@@ -261,7 +261,7 @@ func TestBadFilesOfFolder(t *testing.T) {
 				t.Errorf("the check has %d lines, the agent %d rows", survey.LineCount, v.Rows.Len())
 			}
 			put(t, filepath.Join(dir, tt.file), strings.Replace(dayFile(3, 4), "time", "time", 1))
-			if strings.HasSuffix(tt.file, ".csv") { // the file is complete now
+			if strings.HasSuffix(tt.file, ".csv") { // the file is now complete
 				if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 52 {
 					t.Errorf("after the repair: %+v, %v", v, err)
 				}
@@ -277,8 +277,8 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// TestLinesReadOnce checks that each line is read once, with the right line number, while the last line has no line
-// break or cannot be parsed.
+// TestLinesReadOnce checks that each line is read once and with the correct line number, although the last line may
+// have no line break yet or may be impossible to parse.
 func TestLinesReadOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		steps []string // texts that are appended one after another
@@ -304,7 +304,7 @@ func TestLinesReadOnce(t *testing.T) {
 			for _, step := range tt.steps {
 				text += step
 				h.put(t, text)
-				for range 3 { // also after the file has not changed for some time
+				for range 3 { // check again after the file has not changed for some time
 					old := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 					v, err := r.Snapshot()
 					if err != nil {
@@ -335,8 +335,8 @@ func TestLinesReadOnce(t *testing.T) {
 	}
 }
 
-// TestFolderIsCompleted checks that rows are in the order of their files if a file is completed after later files were
-// read.
+// TestFolderIsCompleted checks that rows are in the order of their files even if a file is completed after later files
+// were read.
 func TestFolderIsCompleted(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -385,8 +385,8 @@ func TestFolderIsCompleted(t *testing.T) {
 	}
 }
 
-// TestHeaderOfAnotherInput checks that readings below a new header belong to its columns, even if it shares no column
-// with the previous header.
+// TestHeaderOfAnotherInput checks that values below a new header belong to the columns of this header, even if it
+// shares no column with the previous header.
 func TestHeaderOfAnotherInput(t *testing.T) {
 	text := "time,temp\n"
 	for i, line := range hourlyLines(0, 40) {
@@ -401,12 +401,13 @@ func TestHeaderOfAnotherInput(t *testing.T) {
 	_, err := r.Snapshot()
 	report := r.(data.QualityReporter).QualityReport()
 	temp, hum := report.EnsureColumn("temp"), report.EnsureColumn("hum")
-	if temp.Used != 20 || hum.Used != 19 { // the last one is queued
+	if temp.Used != 20 || hum.Used != 19 { // the last reading is still queued
 		t.Errorf("%v, %v", err, report)
 	}
 }
 
-// TestLastRowIsPredicted checks that a row reader does not wait for a line after a longer one.
+// TestLastRowIsPredicted checks that a row reader returns a line with too many fields without waiting for the next
+// line.
 func TestLastRowIsPredicted(t *testing.T) {
 	r, err := NewRowReader(&data.Config{}, strings.NewReader("a,b\n1,2\n1,2,3\n"), "f.csv", []string{"a", "b"})
 	if err != nil {

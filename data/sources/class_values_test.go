@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// classCells contains cells and JSON values with the class that they name, or "" for no class.
+// classCells contains cells and JSON values, each with the class that it represents, or "" if it represents no class.
 var classCells = []struct {
 	cell    string // cell with a decimal point
 	comma   string // cell with a decimal comma; empty means the same text
@@ -39,8 +39,8 @@ var classCells = []struct {
 	{"yes", "", `"yes"`, []string{"0", "1", "false", "true"}, ""},
 }
 
-// TestClassCells checks that a value has the same class in a file with either decimal separator, in its survey, and in
-// payloads.
+// TestClassCells checks that a value represents the same class in a file with either decimal separator, in the survey
+// of the file, and in payloads.
 func TestClassCells(t *testing.T) {
 	for _, tt := range classCells {
 		want := everyMinute("")

@@ -24,7 +24,7 @@ type collectorSource struct {
 	rules           rows.ValueRules // rules without the clock, which OpenRows adds
 	rowStorage      rows.StorageSettings
 	sharedRowsByKey rows.SharedRowsCache
-	recorder        *readingRecorder // nil before Start
+	recorder        *readingRecorder // recorder of the readings; nil before Start
 	stopCollecting  func() error
 }
 
@@ -107,7 +107,7 @@ func (r *readingRecorder) noReadingsError(wanted []string) error {
 	return &data.FileError{File: r.env.RingFolder, Problem: why}
 }
 
-// unreadableRows implements data.QueriedRows for a task that the configuration of the source does not permit.
+// unreadableRows implements data.QueriedRows for a task that the configuration of the source does not allow.
 type unreadableRows struct{ err error }
 
 // Changed implements data.QueriedRows.

@@ -22,13 +22,14 @@ import (
 
 // streamHarness runs a collecting source under test and sends messages to it.
 type streamHarness interface {
-	// config maps the inputs a and b to the JSON members x and y, with t as the time.
+	// config returns a configuration that maps the inputs a and b to the JSON members x and y, and the time to the
+	// member t.
 	config() data.Config
 	connect(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error)
 	send(t *testing.T, json string)
 }
 
-// streamHarnesses has a harness for each kind of source that collects.
+// streamHarnesses contains a harness for each kind of source that collects readings.
 var streamHarnesses = map[data.SourceKind]func(t *testing.T) streamHarness{
 	data.SourceMQTT: func(*testing.T) streamHarness { return mqttHarness{memory.New(memory.Options{})} },
 	data.SourceLines: func(t *testing.T) streamHarness {
@@ -121,7 +122,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 			if err := s.Probe(); (err == nil) != (life > 0) {
 				t.Errorf("life %d: %v", life, err)
 			}
-			// each run has sent readings of three seconds; the newest second may still change
+			// Each run has sent readings of three seconds. The newest second may still change.
 			v, err := s.OpenRows(data.RowQuery{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe}).Snapshot()
 			if life == 0 && (err == nil || !strings.Contains(err.Error(), "no readings received since")) ||
 				life == 1 && (err != nil || v.Rows.Len() != 1) || life == 2 && (err != nil || v.Rows.Len() != 3) {

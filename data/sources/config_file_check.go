@@ -20,7 +20,7 @@ func CheckConfigAgainstFile(c *data.Config, problems *spec.ProblemList, section 
 	}
 	source, err := openCSV(c)
 	if err != nil {
-		return // CheckConfig reports the error
+		return // CheckConfig reports this error
 	}
 	s := &csvSurvey{file: source.(*csvFile)}
 	s.dialect = s.file.filter.dialect

@@ -21,14 +21,14 @@ import (
 type harness interface {
 	config() data.Config
 	add(t *testing.T, rows ...[3]float32)
-	// damage makes the data unreadable; mend restores it.
+	// damage makes the data unreadable, and mend makes them readable again.
 	damage(t *testing.T)
 	mend(t *testing.T)
 	// renew replaces all rows.
 	renew(t *testing.T, rows ...[3]float32)
 }
 
-// harnesses has a harness for each kind of source that does not collect.
+// harnesses contains a harness for each kind of source that does not collect readings.
 var harnesses = map[data.SourceKind]func(t *testing.T) harness{
 	data.SourceCSV: func(t *testing.T) harness { return &csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")} },
 }
@@ -47,7 +47,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// filed is a harness whose rows do not fit into memory.
+// filed is a harness whose rows do not fit into memory, so that they are stored in a file.
 type filed struct {
 	*csvHarness
 	folder string
@@ -296,7 +296,7 @@ func row(s *learner.Samples[float32], i int) [3]float32 {
 // csvHarness is a harness that writes a CSV file.
 type csvHarness struct {
 	path  string
-	sound string // content before it was damaged
+	sound string // content of the file before it was damaged
 }
 
 func (h *csvHarness) config() data.Config {
@@ -323,12 +323,12 @@ func csvLines(rows [][3]float32) string {
 }
 
 func (h *csvHarness) content() string {
-	text, _ := os.ReadFile(h.path) // "" if the file is missing
+	text, _ := os.ReadFile(h.path) // text is empty if the file is missing
 	return string(text)
 }
 
-// put writes the file in place, with a unique time: two writes within a tick of the file system's clock could not be
-// distinguished.
+// put writes the file in place and gives it a unique modification time, because two writes within one tick of the file
+// system's clock could not be distinguished.
 func (h *csvHarness) put(t *testing.T, text string) {
 	t.Helper()
 	at := time.Now()

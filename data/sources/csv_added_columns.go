@@ -19,8 +19,8 @@ type csvRecordLayout struct {
 	// hasTrailingDelimiter reports that a line ended with a delimiter after the last column. An empty last field then
 	// does not indicate an added column.
 	hasTrailingDelimiter bool
-	// insertedFieldNumber is the number of a field that was added before the last column; 0 means none. Lines with this
-	// field are invalid until a header names it.
+	// insertedFieldNumber is the number of a field that was added before the last column; 0 means that no field was
+	// added. Lines with this field are invalid until a header names the field.
 	insertedFieldNumber int
 	recentRecords       recentCSVRecords
 }
@@ -31,8 +31,8 @@ func (l *csvRecordLayout) cloneLayout() csvRecordLayout {
 	return c
 }
 
-// describeFieldCountProblem describes a line with n fields instead of want. insertedAt is the number of an inserted
-// field, or 0.
+// describeFieldCountProblem describes a line with n fields instead of want fields. insertedAt is the number of an
+// inserted field, or 0.
 func describeFieldCountProblem(n, want, insertedAt int, text string) string {
 	problem := fmt.Sprintf("found %s, but the header has %d: %s",
 		formatCount(n, "field"), want, data.QuoteForMessage(text))
@@ -51,10 +51,10 @@ func describeAddedFields(n, want int) string {
 		formatCount(n, "field"), want)
 }
 
-// hasFieldCountChanged reports whether columns were added, so that the lines have n fields from now on: more of the
-// next lines have n fields than the current number. Otherwise the last line may contain a delimiter in a field, as in
-// "rain, heavy", or two lines may have been joined by a power cut. known is false if no next line exists yet. example
-// is the first of the examined records with n fields.
+// hasFieldCountChanged reports whether a column was added, so that the lines have n fields from now on. This is the
+// case if more of the next lines have n fields than the current number of fields. Otherwise the last line may contain a
+// delimiter in a field, as in "rain, heavy", or a power cut may have joined two lines. known is false if there is no
+// next line yet. example is the first of the examined records with n fields.
 func (r *csvRecordReader) hasFieldCountChanged(n int) (example []string, changed, known bool) {
 	const examined = 8
 	votes, next := 0, csvRecordReader{delimiter: r.delimiter, csvRecordLayout: csvRecordLayout{fieldCount: max(n,
@@ -83,8 +83,8 @@ func (r *csvRecordReader) hasFieldCountChanged(n int) (example []string, changed
 	return example, votes > 0, true
 }
 
-// recentCSVRecords contains the last records with the expected number of fields. They show the position of an added
-// field if later records have more.
+// recentCSVRecords contains the last records with the expected number of fields. If later records have more fields, the
+// stored records show the position of the added field.
 type recentCSVRecords struct {
 	records     [][]string
 	oldestIndex int // index of the record to be replaced next
@@ -92,7 +92,7 @@ type recentCSVRecords struct {
 
 const (
 	maxRecentRecords = 8 // maximum number of recent records
-	minRecentRecords = 4 // minimum number of recent records that shows the usual values
+	minRecentRecords = 4 // minimum number of recent records from which the usual values of a column are known
 )
 
 func (r *recentCSVRecords) addRecord(record []string) {
@@ -113,12 +113,12 @@ func (r *recentCSVRecords) clone() recentCSVRecords {
 	return c
 }
 
-// insertedFieldPosition returns the position from 0 of the first field that wider records have before the last column.
-// It returns -1 if the additional fields probably follow the last column. All wider records have the same number of
-// fields.
+// insertedFieldPosition returns the position, from 0, of the first additional field in the wider records if it precedes
+// the last column. It returns -1 if the additional fields probably follow the last column. All wider records have the
+// same number of fields.
 //
-// It compares values: the additional fields are at the position where the fewest columns change their range of values
-// or turn from numbers into texts. They follow the last column unless another position is better.
+// It compares values: the additional fields are at the position at which the fewest columns change their range of
+// values or change from numbers to texts. They are assumed to follow the last column unless another position is better.
 func (r *recentCSVRecords) insertedFieldPosition(wider [][]string) int {
 	if len(r.records) < minRecentRecords {
 		return -1
@@ -170,8 +170,8 @@ func columnValueRange(records [][]string, column int) valueRange {
 	return v
 }
 
-// suggestsOtherColumn reports whether later values probably belong to another column: texts instead of numbers, or
-// numbers at a distance of more than three times the wider range.
+// suggestsOtherColumn reports whether later values probably belong to another column. This is the case for texts
+// instead of numbers, and for numbers whose distance from v exceeds three times the wider range.
 func (v valueRange) suggestsOtherColumn(later valueRange) bool {
 	switch {
 	case v.numberCount+v.textCount == 0 || later.numberCount+later.textCount == 0:

@@ -18,10 +18,10 @@ type columnMapping struct {
 	fileName string
 	filter   RowFilter
 	header   []string
-	// delimiter of the file, from its line sep= or from the configuration; 0 means the default
+	// delimiter is the delimiter of the file, from its line sep= or from the configuration; 0 means the default.
 	delimiter       rune
 	wantedNames     []string // names of the features and, if any, the target; or names of the inputs
-	columnIndexes   []int    // index of each name in the header; -1 for an input that the file lacks
+	columnIndexes   []int    // index of each name in the header; -1 for an input that is not in the file
 	isTextColumn    []bool   // whether each column contains class texts; nil means that none does
 	targetNameIndex int      // index of the target in wantedNames; -1 means none
 	timeColumnIndex int      // index of the time column in the header; -1 means none
@@ -29,8 +29,9 @@ type columnMapping struct {
 	headerProblem   string // reason why the lines below this header cannot be used; empty if they can
 }
 
-// isHeaderRecord reports whether a record is a header: it contains the name of the time column, and no time in this
-// column. Without a time column, it must contain the names of the first two required columns, or of the only one.
+// isHeaderRecord reports whether a record is a header. A header contains the name of the time column, and its time
+// column contains no time. If the file has no time column, a header must contain the names of the first two required
+// columns, or the name of the only required column.
 func (t *columnMapping) isHeaderRecord(record []string) bool {
 	has := func(name string) bool {
 		return slices.ContainsFunc(record, func(field string) bool {
@@ -125,9 +126,9 @@ func findWantedColumns(file string, header, names []string, filter RowFilter, al
 
 // missingColumn is a column that a header does not name exactly once.
 type missingColumn struct {
-	taskColumn   string // name in the task
-	fileColumn   string // name in the file
-	isTaskColumn bool   // whether it is a required column, and not the time or a column of data.where
+	taskColumn   string // name of the column in the task
+	fileColumn   string // name of the column in the file
+	isTaskColumn bool   // whether the column is required, rather than the time column or a column of data.where
 	isNamedTwice bool   // whether the header names it more than once
 }
 
@@ -165,7 +166,7 @@ func newColumnMapping(file string, header, features []string, target string, fil
 
 // csvCell is a cell of a required column with its value.
 type csvCell struct {
-	text      string            // text without surrounding spaces
+	text      string            // text of the cell without surrounding spaces
 	className string            // class text of an input with classes, unless it is a number
 	value     float64           // finite number, or NaN if className is set
 	why       data.UnusedReason // reason why the cell has no value
@@ -180,7 +181,7 @@ func (t *columnMapping) readCell(record []string, i int, classes []string) (c cs
 	case c.text == "":
 		c.why = grid.ReasonMissing
 	default:
-		// A text that is not a class may be a number in the notation of the file. With a decimal comma, 1,0 is the
+		// A text that is not a class may be a number in the notation of the file. With a decimal comma, 1,0 means the
 		// class 1.
 		c.className, c.value = c.text, math.NaN()
 		if !slices.Contains(classes, c.text) {
@@ -192,7 +193,7 @@ func (t *columnMapping) readCell(record []string, i int, classes []string) (c cs
 	return c
 }
 
-// checkNumber returns the reason for rejecting a number in required column i of a row, or "".
+// checkNumber returns the reason for rejecting a number in required column i of a row, or "" if the number is valid.
 func (t *columnMapping) checkNumber(i int, v float64, labels *rows.TargetFilter) data.UnusedReason {
 	switch {
 	case grid.IsOutsideRange(v, t.filter.deviceInputs[t.wantedNames[i]].ValidRange):
@@ -268,7 +269,7 @@ func (b *rowBatch[T]) appendRowCells(t *columnMapping, record []string, line int
 		}
 		c.countRejectedCell(rejectedCell{t.fileName, line, cell.text, why})
 		filled := false
-		if i != t.targetNameIndex { // targets are never replaced
+		if i != t.targetNameIndex { // missing targets are never replaced
 			v, filled = c.fillValue(t.filter.missingFill, at)
 		}
 		if !filled && bad == nil {

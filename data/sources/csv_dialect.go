@@ -54,8 +54,9 @@ func checkDialect(delimiter, decimal string) error {
 	return nil
 }
 
-// newRecordReader returns a reader for the records of a text. If at is a position after the start of a file, the text
-// continues there, and the reader uses the header and delimiter found before. If at is nil, the text is a whole file.
+// newRecordReader returns a reader for the records of a text. If at is nil, the text is a whole file. Otherwise the
+// text begins at the position at within a file, and the reader uses the header and the delimiter that were found
+// before.
 func (d *csvDialect) newRecordReader(text io.Reader, at *readPosition) *csvRecordReader {
 	r := &csvRecordReader{buffer: bufio.NewReaderSize(text, maxFileEndBytes), delimiter: ',',
 		commentPrefix: d.commentPrefix}
@@ -84,7 +85,7 @@ func (d *csvDialect) fileColumnName(column string) string {
 	return column
 }
 
-// parseNumber parses a cell. It returns a finite number, or the reason why the cell has none.
+// parseNumber parses a cell. It returns a finite number, or the reason why the cell contains no valid number.
 func (d *csvDialect) parseNumber(text string) (float64, data.UnusedReason) {
 	if d.missingValues.HasText(text) {
 		return 0, grid.ReasonMissing
@@ -150,8 +151,8 @@ func (d *csvDialect) skipRowsHint(file string, names []string) string {
 const maxHeaderSearchRecords = 100
 
 // removeThousandsSeparators returns a number such as 1,000 or 1,000.5 without the separators between groups of three
-// digits. ok is false if the text is not such a number. sure is false if the separator may be a decimal comma or point,
-// as in 1,000.
+// digits. ok is false if the text is not such a number. sure is false if the separator may be a decimal separator, as
+// in 1,000.
 func removeThousandsSeparators(text, separator string) (number string, sure, ok bool) {
 	digits := strings.TrimLeft(text, "+-")
 	sign := text[:len(text)-len(digits)]

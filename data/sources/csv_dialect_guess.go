@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/data/survey"
 )
 
-// Many files that cannot be read are valid but do not match the configuration. The functions in this file find the
-// wrong configuration key from the content of the file.
+// Many files that cannot be read are valid but do not match the configuration. From the content of a file, the
+// functions in this file find the configuration key that is wrong.
 
 // guessConfigChange finds a change of the dialect that the file requires, and applies it. It returns false if no change
 // is found.
@@ -88,7 +88,7 @@ func readFileHeader(path string, d *csvDialect) ([]string, error) {
 	return d.newRecordReader(r, nil).readHeader(paths[0])
 }
 
-// countMissingColumns returns the number of required columns that the file lacks.
+// countMissingColumns returns the number of required columns that are missing in the file.
 func (s *csvSurvey) countMissingColumns() (n int) {
 	for _, f := range s.Faults {
 		if f.Reason == survey.ReasonNoColumn || f.Reason == survey.ReasonUnreadable {
@@ -98,7 +98,7 @@ func (s *csvSurvey) countMissingColumns() (n int) {
 	return n
 }
 
-// wantedFileColumns returns the names that the needed columns have in the file, as far as they are known.
+// wantedFileColumns returns the names that the required columns have in the file, as far as the names are known.
 func (s *csvSurvey) wantedFileColumns() (names []string) {
 	switch {
 	case s.query == nil:
@@ -150,7 +150,7 @@ func (s *csvSurvey) countCellByDecimal(text string, why data.UnusedReason) {
 }
 
 // changeDecimalSeparator switches the dialect between a decimal comma and a decimal point. If the character separates
-// thousands in the file, it removes these separators instead and suggests a change of the file.
+// thousands in the file, changeDecimalSeparator removes these separators instead, and suggests a change of the file.
 func (s *csvSurvey) changeDecimalSeparator() survey.SuggestedConfigChange {
 	separator := ","
 	if s.dialect.usesDecimalComma {

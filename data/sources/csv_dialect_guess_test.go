@@ -22,13 +22,13 @@ func surveyText(t *testing.T, text string, c data.Config) *survey.SourceSurvey {
 	return storedAt(t, &c, "").Survey(&data.RowQuery{Features: []string{"a"}, Target: "y"})
 }
 
-// timesFile returns a file with the times t, in which y is 1 and a is 0.
+// timesFile returns the text of a file with the given times in column t, where y is 1 and a is 0 in every line.
 func timesFile(times ...string) string {
 	return "t;a;y\n" + strings.Join(times, ";0;1\n") + ";0;1\n"
 }
 
-// TestTimesWithAnAbbreviation checks that the advice for zone abbreviations contains the zone and, unless it is set,
-// the layout. The times must be right after the advice has been applied.
+// TestTimesWithAnAbbreviation checks that the advice for zone abbreviations contains the time zone and, unless it is
+// set, the layout. With the advice applied, the times must be correct.
 func TestTimesWithAnAbbreviation(t *testing.T) {
 	text := timesFile("Sun Mar  1 00:00:00 CET 2026", "Sun Mar  1 01:00:00 CET 2026")
 	c := data.Config{TimeColumn: "t", Delimiter: ";"}
@@ -49,7 +49,7 @@ func TestTimesWithAnAbbreviation(t *testing.T) {
 	}
 }
 
-// TestLayoutsOfTheGuess checks the suggested layouts.
+// TestLayoutsOfTheGuess checks the time layouts that are suggested for various texts.
 func TestLayoutsOfTheGuess(t *testing.T) {
 	for text, want := range map[string]string{
 		"2026-03-01 00:00:00+0100":     "2006-01-02 15:04:05-0700",
@@ -72,8 +72,8 @@ func TestLayoutsOfTheGuess(t *testing.T) {
 	}
 }
 
-// TestTimesBefore1990 checks numeric times that would be before 1990: another format or a fault with advice is
-// expected. The times can still be used.
+// TestTimesBefore1990 checks numeric times that would be before 1990. Either another time format or a fault with advice
+// is expected. The times can still be used.
 func TestTimesBefore1990(t *testing.T) {
 	for _, tt := range []struct {
 		times  []string
@@ -115,7 +115,7 @@ func TestTimesBefore1990(t *testing.T) {
 	}
 }
 
-// TestTimesBeforeALaterHeader checks a file in which the time is in another column below a second header.
+// TestTimesBeforeALaterHeader checks a file whose second header moves the time to another column.
 func TestTimesBeforeALaterHeader(t *testing.T) {
 	s := surveyText(t, "t;a;y\n0;0;1\n60;0;1\na;y;b;t\n0;1;7;120\n0;1;7;180\n", data.Config{TimeColumn: "t",
 		Delimiter: ";"})
@@ -143,16 +143,17 @@ func TestMalformedRemedies(t *testing.T) {
 	}
 }
 
-// TestThousands checks that thousands separators and decimal separators are distinguished.
+// TestThousands checks that thousands separators are distinguished from decimal separators.
 func TestThousands(t *testing.T) {
 	const advice = "contain thousands separators: export the file without them"
 	for _, tt := range []struct {
 		name, cells string // name of the case, and cells of column a
 		config      data.Config
-		change      survey.SuggestedConfigChange // expected change; Reason is a part of the reason
-		fault       data.UnusedReason            // reason of the expected fault of the column
-		mend        string
-		used        uint64
+		// change is the expected change of the configuration. Its Reason contains only a part of the expected reason.
+		change survey.SuggestedConfigChange
+		fault  data.UnusedReason // expected reason of the fault of the column
+		mend   string
+		used   uint64
 	}{
 		{"beside whole numbers", "900 980 1,000 3,280", data.Config{Delimiter: ";"}, survey.SuggestedConfigChange{Reason: `"1,000" ` + advice}, "",
 			"", 4},
@@ -229,7 +230,8 @@ func TestThousands(t *testing.T) {
 	}
 }
 
-// TestDelimiterOfSeveralFiles checks that the configured delimiter is not suggested for a file without the columns.
+// TestDelimiterOfSeveralFiles checks that the survey does not suggest the configured delimiter again for a file that
+// lacks the columns.
 func TestDelimiterOfSeveralFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"1.csv": "a;y\n1;2\n", "2.csv": "b\n1\n"} {
@@ -243,8 +245,8 @@ func TestDelimiterOfSeveralFiles(t *testing.T) {
 	}
 }
 
-// TestThousandsOfAPart checks that thousands separators are detected from the selected lines of all files, without
-// class texts.
+// TestThousandsOfAPart checks that thousands separators are detected from the selected lines of all files, and that
+// class texts are ignored.
 func TestThousandsOfAPart(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"0.csv": "b\n1,5\n", "1.csv": "m;a;y\nx;900;1\nz;0,5;1\n",
@@ -271,7 +273,7 @@ func TestThousandsOfAPart(t *testing.T) {
 	}
 }
 
-// TestRemedies checks that each fault has a suitable remedy.
+// TestRemedies checks that the survey gives suitable advice for each fault.
 func TestRemedies(t *testing.T) {
 	rows := strings.Repeat("2026-03-01T00:00:00Z;1;1\n", 20)
 	numbers := func(cells ...string) string {
@@ -372,7 +374,8 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestRemedyIsFollowed checks that texts added to data.missing_values, as a remedy suggests, are then missing values.
+// TestRemedyIsFollowed checks that texts are missing values after they were added to data.missing_values, as the survey
+// advised.
 func TestRemedyIsFollowed(t *testing.T) {
 	text := "a;y\n1;1\n" + strings.Join([]string{"1.#QNAN", "#DIV/0!", "OL", "inf", "1e999"}, ";1\n") + ";1\n"
 	c := data.Config{Delimiter: ";", MissingValues: []data.UnquotedYAMLText{"1.#QNAN", "#DIV/0!", "OL", "inf", "1e999"}}
@@ -382,7 +385,7 @@ func TestRemedyIsFollowed(t *testing.T) {
 	}
 }
 
-// FuzzRemedies checks that every fault of any file has a remedy.
+// FuzzRemedies checks that the survey gives advice for every fault of any file.
 func FuzzRemedies(f *testing.F) {
 	f.Add("t;a;y\n1;1,000;2\n2;900;x\n", ";", ",", "")
 	f.Add("t,a,y\n20260301,\"1.000,5\",2\n20260302,OL,\n", "", "", "unix")

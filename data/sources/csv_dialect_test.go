@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestDialects checks files in the formats of spreadsheets, loggers and people.
+// TestDialects checks files in the formats that spreadsheets, data loggers and people write.
 func TestDialects(t *testing.T) {
 	berlin := data.Config{TimeColumn: "Zeit", TimeFormat: "02.01.2006 15:04", TimeZone: "Europe/Berlin", Delimiter: ";",
 		DecimalSeparator: ",", ColumnByInput: map[string]string{"x": "Leistung (kW)"}}
@@ -98,8 +98,8 @@ func TestDialectsThatCannotBe(t *testing.T) {
 	}
 }
 
-// FuzzDialects checks that any text gives rows of finite numbers or an error with a place. A growing file must give the
-// same rows as a file that is read at once.
+// FuzzDialects checks that any text yields rows of finite numbers, or an error with a place in the file. A growing file
+// must yield the same rows as a file that is read at once.
 func FuzzDialects(f *testing.F) {
 	f.Add("x;y\n1,5;2\n;3\n", ";", ",", "", 4)
 	f.Add("\ufeff\"x\"\t\"y\"\r\n1\t2\r\n", "\t", ".", "last", 9)
@@ -125,7 +125,7 @@ func FuzzDialects(f *testing.F) {
 		grown := open()
 		if cut > 0 && cut < len(text) {
 			h.put(t, text[:cut])
-			_, _ = grown.Snapshot() // may fail
+			_, _ = grown.Snapshot() // the snapshot may fail
 		}
 		h.put(t, text)
 		got, errGrown := grown.Snapshot()

@@ -95,10 +95,10 @@ func (f *csvFile) valueRules() rows.ValueRules {
 }
 
 // readFirstRowTime returns the time of the first row of a text. found is false if the text has no row. If the header
-// has no time column, it returns the minimum time: such a text cannot continue another one.
+// has no time column, readFirstRowTime returns the minimum time, because such a text cannot continue another text.
 func (f *csvFile) readFirstRowTime(text io.Reader) (at int64, found bool) {
 	c := f.filter.dialect.newRecordReader(text, nil)
-	c.forbidsAddedColumns = true // added columns do not matter for the first row
+	c.forbidsAddedColumns = true // added columns do not affect the first row
 	header, err := c.readHeader(f.path)
 	if err != nil {
 		return 0, false
@@ -176,8 +176,8 @@ func (c *csvRowMaker) NoRowsError(renewed string) error {
 	return err
 }
 
-// AddNewRows implements rows.RowMaker. It reads the data added since the last call. It reads everything again if old
-// data may have changed or some lines have turned out to be invalid.
+// AddNewRows implements rows.RowMaker. It reads the data added since the last call. It reads all data again if old data
+// may have changed or if some lines have turned out to be invalid.
 func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 	lost := m.Raw.Err()
 	if !c.updateStamps() && lost == nil && !rows.NeedsReread(c.progress.order, &c.progress.targetFilter) {
@@ -246,7 +246,7 @@ func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 	return nil
 }
 
-// batchRows is the number of rows that are passed on at a time.
+// batchRows is the number of rows that are passed to the shared rows at a time.
 const batchRows = 512
 
 // parseRows reads the rows of a text.
@@ -276,7 +276,7 @@ func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvRe
 			return err
 		}
 		return take()
-	}, func(bad *data.FileError) { // count the line under the time column, like an invalid time
+	}, func(bad *data.FileError) { // the line is counted under the time column, like a line with an invalid time
 		b.columnCounts[len(b.columnCounts)-1].countRejectedCell(rejectedCell{bad.File, bad.Line, bad.Problem,
 			grid.ReasonMalformed})
 	})

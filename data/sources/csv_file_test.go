@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// csvAt follows the columns x and y of a file.
+// csvAt writes a CSV file and opens its rows with the feature x and the target y.
 func csvAt(t *testing.T, name, text string, c data.Config) (*csvHarness, data.QueriedRows) {
 	t.Helper()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), name)}
@@ -75,7 +75,8 @@ func TestHalfALine(t *testing.T) {
 	}
 }
 
-// TestRenewed checks that a file whose rows have changed is read again with a reason.
+// TestRenewed checks that a file whose old rows have changed is read again from the start, and that the reason is
+// reported.
 func TestRenewed(t *testing.T) {
 	long := strings.Repeat("1,1\n", 3000) // longer than the compared bytes at both ends
 	for _, tt := range []struct {
@@ -135,7 +136,7 @@ func TestRenewed(t *testing.T) {
 	}
 }
 
-// replace replaces the file by another one with the same modification time.
+// replace replaces the file with another file that has the same modification time.
 func replace(t *testing.T, h *csvHarness, text string) {
 	t.Helper()
 	info, err := os.Stat(h.path)
@@ -192,7 +193,7 @@ func TestFileComesBack(t *testing.T) {
 	}
 }
 
-// TestSharesOfAGrowingFile checks that a growing file is divided into the same shares as a complete one.
+// TestSharesOfAGrowingFile checks that a growing file is divided into the same shares as a complete file.
 func TestSharesOfAGrowingFile(t *testing.T) {
 	c := data.Config{RequiredTextByColumn: map[string]string{"site": "a"}, ShareIndex: 1, ShareCount: 3}
 	text := "site,x,y\n"
@@ -238,7 +239,7 @@ func TestCompressedFileGrows(t *testing.T) {
 	}
 }
 
-// TestCutOffWhileRead checks that a file that is truncated while it is read causes an error.
+// TestCutOffWhileRead checks that an error is returned if a file is truncated while it is read.
 func TestCutOffWhileRead(t *testing.T) {
 	h, _ := csvAt(t, "d.csv", "x,y\n1,1\n22,22\n", data.Config{})
 	f, err := os.Open(h.path)
@@ -263,15 +264,15 @@ func TestCutOffWhileRead(t *testing.T) {
 	}
 }
 
-// TestGrowthReadsOnlyWhatIsNew checks that old rows are not read again when a file grows. Only the compared bytes
-// before the end may be read.
+// TestGrowthReadsOnlyWhatIsNew checks that old rows are not read again when a file grows. Only the bytes before the end
+// of the old data that detect a rewritten file may be read again.
 func TestGrowthReadsOnlyWhatIsNew(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n"+strings.Repeat("1,1\n", 5000), data.Config{})
 	if _, v := xs(t, r); v.Rows.Len() != 5000 {
 		t.Fatalf("%d rows", v.Rows.Len())
 	}
 	text := []byte(h.content())
-	text[10000] = '?' // far from both ends
+	text[10000] = '?' // a byte far from both ends of the file
 	h.put(t, string(text)+"2,2\n")
 	if got, _ := xs(t, r); len(got) != 5001 {
 		t.Errorf("%d rows", len(got))

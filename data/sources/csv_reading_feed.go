@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// csvReadingFeed passes on the readings of CSV files. Each line contains readings of the inputs that are columns, at
-// the time of the line.
+// csvReadingFeed passes on the readings of CSV files. Each line contains one reading for each column that is an input,
+// at the time of the line.
 type csvReadingFeed struct {
 	*csvFile
 	fileFollower
@@ -30,8 +30,7 @@ func (f *csvReadingFeed) DescribeReadingPlace(_ string, line int64) string {
 	return f.progress.describeLine(line)
 }
 
-// Rewind implements rows.ReadingFeed.
-// resetting lastStamps makes Changed return true.
+// Rewind implements rows.ReadingFeed. Resetting lastStamps makes Changed return true.
 func (f *csvReadingFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil }
 
 // Read implements rows.ReadingFeed.
@@ -65,7 +64,8 @@ func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) 
 		f.SetQualityReport(all)
 	}
 	if err != nil {
-		// Do not call Rewind. Reading the unchanged file would fail again, so wait until the file has changed.
+		// Do not call Rewind, because reading the unchanged file would fail again. The next attempt is made after the
+		// file has changed.
 		f.rewindReason = "the file is read again after an error"
 		return err
 	}
@@ -140,7 +140,7 @@ func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *csvReadCount
 	y.columnCounts[len(t.columnIndexes)].countUsedCell()
 	source := t.readingSourceHash(record)
 	number := place.sequenceNumber(line)
-	// deliver the time even if the line has no value
+	// Deliver the time of the line even if the line has no value.
 	if take(data.Reading{Time: at, SequenceNumber: uint64(number)}) {
 		y.newestRowTime = max(y.newestRowTime, at)
 	}
@@ -161,14 +161,14 @@ func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *csvReadCount
 	}
 }
 
-// readingSourceHash returns a hash of the columns that are neither the time nor an input. A file may contain several
-// meters and have the meter's name in such a column, so two lines with the same time are duplicates only if their
-// hashes are equal.
+// readingSourceHash returns a hash of the columns that are neither the time nor an input. If a file contains several
+// meters, such a column may contain the name of the meter. Two lines with the same time are therefore duplicates only
+// if their hashes are equal.
 func (t *columnMapping) readingSourceHash(record []string) uint64 {
 	h := fnv.New64a()
 	for i, text := range record {
 		if i != t.timeColumnIndex && !slices.Contains(t.columnIndexes, i) {
-			_, _ = io.WriteString(h, text+"\x00") // a hash never returns an error
+			_, _ = io.WriteString(h, text+"\x00") // writing to a hash never returns an error
 		}
 	}
 	return h.Sum64()

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestCSVFeed checks that grid rows are made from the lines of a file, in any order within the lateness, and that they
-// grow with the file.
+// TestCSVFeed checks that rows on a time grid are made from the lines of a file, in any order within the lateness, and
+// that rows are added when the file grows.
 func TestCSVFeed(t *testing.T) {
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute, Lateness: time.Minute}, Inputs: []spec.InputSeries{
 		{Name: "a", ValidRange: []float64{0, 100}}, {Name: "wd", Classes: []string{"N", "S"}}, {Name: "elsewhere"},
@@ -33,7 +33,7 @@ func TestCSVFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The points are 60, 120 (mean of 3 and 5), 180 (filled), 240 and 300; targets are never filled.
+	// The grid points are 60, 120 (mean of 3 and 5), 180 (filled), 240 and 300. Targets are never filled.
 	wantX, wantY := []float32{4, 4, 1, 7, 4, 1}, []float32{7, 9}
 	if b := v.Rows.All(); !slices.Equal(b.X, wantX) || !slices.Equal(b.Y, wantY) {
 		t.Errorf("%v, %v at %v; want %v, %v", b.X, b.Y, timesOf(v), wantX, wantY)
@@ -46,7 +46,7 @@ func TestCSVFeed(t *testing.T) {
 	if err != nil || grown.Rows.Len() <= v.Rows.Len() || grown.ReplacementReason != "" {
 		t.Errorf("grown: %+v, %v", grown, err)
 	}
-	// Reading at once gives the same rows.
+	// Reading the file at once yields the same rows.
 	again, err := s.OpenRows(want).Snapshot()
 	if err != nil || !slices.Equal(again.Rows.All().X, grown.Rows.All().X) ||
 		!slices.Equal(timesOf(again), timesOf(grown)) {
@@ -60,7 +60,8 @@ func TestCSVFeed(t *testing.T) {
 	}
 }
 
-// TestCSVFeedBeginsAgain checks that readings are passed on again after the file was rewritten or had an error.
+// TestCSVFeedBeginsAgain checks that all readings are passed on again after the file was rewritten or could not be
+// read.
 func TestCSVFeedBeginsAgain(t *testing.T) {
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute},
 		Inputs: []spec.InputSeries{{Name: "x"}}}.WithDefaults()

@@ -34,10 +34,10 @@ type csvRecordReader struct {
 	csvRecordLayout
 	// widenedAtLine is the number of the first line with an added column; 0 means that no column was added.
 	widenedAtLine int
-	// forbidsAddedColumns rejects lines with more fields than the header, because an earlier pass found that no column
-	// was added. See hasFieldCountChanged.
+	// forbidsAddedColumns is true if lines with more fields than the header must be rejected, because an earlier pass
+	// found that no column was added. See hasFieldCountChanged.
 	forbidsAddedColumns bool
-	// isTextComplete means that no program will append lines to the text.
+	// isTextComplete is true if no program will append further lines to the text.
 	isTextComplete bool
 	// isHeaderRecord reports whether a record repeats the header, perhaps with other columns. It may be nil.
 	isHeaderRecord func(record []string) bool
@@ -64,7 +64,7 @@ type textLine struct {
 // csvLineError describes a line that cannot be parsed. The caller may continue to read.
 type csvLineError struct {
 	lineNumber int
-	problem    string // description for users
+	problem    string // description of the problem for users
 }
 
 func (e *csvLineError) Error() string { return fmt.Sprintf("line %d: %s", e.lineNumber, e.problem) }
@@ -112,7 +112,7 @@ func (r *csvRecordReader) Read() ([]string, error) {
 				(r.isPlausibleRecord == nil || r.isPlausibleRecord(r.fields)):
 			example, changed, known := r.hasFieldCountChanged(n)
 			switch {
-			case !known: // read the line again when another line has been appended
+			case !known: // the line is read again when another line has been appended
 				r.offset, r.readLineCount = before, r.lineNumber-1
 				return nil, io.EOF
 			case changed && n < r.fieldCount:
@@ -152,7 +152,7 @@ func (r *csvRecordReader) FieldPosition(field int) (line, column int) {
 	return r.lineNumber, r.fieldPositions[field]
 }
 
-// peekLine returns the line n lines after the next one without consuming any line.
+// peekLine returns the line that follows the next n lines, without consuming any line.
 func (r *csvRecordReader) peekLine(n int) (textLine, error) {
 	for len(r.linesAhead) <= n {
 		if r.readErr != nil {
@@ -189,8 +189,8 @@ func (r *csvRecordReader) readLine() ([]byte, error) {
 	return next.text, nil
 }
 
-// fetchLines reads the text up to the next line feed. A carriage return within it also ends a line; rest contains the
-// lines after the first one. first.text is valid until the next call.
+// fetchLines reads the text up to the next line feed. A carriage return within this text also ends a line. first is the
+// first line, and rest contains the other lines. first.text is valid until the next call.
 func (r *csvRecordReader) fetchLines() (first textLine, rest []textLine, err error) {
 	text, err := r.buffer.ReadSlice('\n')
 	size := len(text)
@@ -235,8 +235,8 @@ func (r *csvRecordReader) fetchLines() (first textLine, rest []textLine, err err
 // cutOffPrefix is the start of the problem text for a line whose end was not written.
 const cutOffPrefix = "the line is truncated and followed by NUL bytes: "
 
-// newTextLine returns a line without leading NUL bytes, which a power cut leaves in blocks that were not written. NUL
-// bytes after a text mean that its end was not written.
+// newTextLine returns a line without leading NUL bytes, which a power cut leaves in disk blocks that were not written.
+// NUL bytes after the text mean that the end of the line was not written.
 func newTextLine(text []byte, size int) textLine {
 	text = bytes.TrimLeft(text, "\x00")
 	if begin := bytes.TrimRight(text, "\x00"); len(begin) < len(text) {
@@ -261,9 +261,9 @@ func (r *csvRecordReader) splitLine(line string) {
 }
 
 // parseRecordWithQuotes parses a line that contains quotes. A quote inside a field is ordinary text, as in 3/4" valve.
-// If a quote is not closed, the field may continue on the next lines; if these do not close it either, the line is
-// split at each delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if that
-// gives the expected number.
+// If a quote is not closed, the field may continue on the next lines. If the next lines do not close the quote, the
+// line is split at each delimiter. A line with stray quotes and an unexpected number of fields is also split at each
+// delimiter if this yields the expected number.
 func (r *csvRecordReader) parseRecordWithQuotes(line string) {
 	open, stray := r.parseQuotedFields(line)
 	if open && r.buffer != nil && r.joinQuotedLines(line) || !open && !stray || !open && r.hasExpectedFieldCount() {
@@ -349,7 +349,7 @@ func (r *csvRecordReader) joinQuotedLines(record string) bool {
 		open, stray := r.parseQuotedFields(record)
 		if !open && !stray && r.hasExpectedFieldCount() {
 			for range n + 1 {
-				_, _ = r.readLine() // cannot fail: peekLine returned these lines
+				_, _ = r.readLine() // cannot fail, because peekLine returned these lines
 			}
 			return true
 		}
@@ -366,7 +366,7 @@ func (r *csvRecordReader) skipPreamble() {
 	for n := range r.preambleLineCount + 1 {
 		line, err := r.peekLine(0)
 		if err != nil {
-			return // the next read returns the error
+			return // the next read will return the error
 		}
 		if n == 0 {
 			r.linesAhead[0].text = bytes.TrimPrefix(line.text, []byte("\ufeff"))
@@ -375,7 +375,7 @@ func (r *csvRecordReader) skipPreamble() {
 			if rest, is := bytes.CutPrefix(r.linesAhead[0].text, []byte("sep=")); is {
 				if c, size := utf8.DecodeRune(rest); size > 0 && size == len(rest) {
 					r.delimiter = c
-					_, _ = r.readLine() // cannot fail: peekLine returned the line
+					_, _ = r.readLine() // cannot fail, because peekLine returned this line
 				}
 			}
 		}
@@ -407,7 +407,7 @@ func (r *csvRecordReader) setHeader(record []string) []string {
 	for i, name := range record {
 		names[i] = strings.TrimSpace(name)
 	}
-	for n := len(names); n > 1 && names[n-1] == ""; n-- { // each line ends with a delimiter
+	for n := len(names); n > 1 && names[n-1] == ""; n-- { // the name is empty if each line ends with a delimiter
 		names = names[:n-1]
 	}
 	r.headerFieldCount, r.widenedAtLine = len(names), 0

@@ -16,7 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestRecords reads lines that were damaged by programs, people and power cuts. A bad line must not affect other lines.
+// TestRecords checks lines that were damaged by programs, people and power cuts. An invalid line must not affect other
+// lines.
 func TestRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
@@ -95,13 +96,14 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestUnitsBelowTheNames checks that lines of units directly below the header are not counted as unusable, but the same
-// line further below is.
+// TestUnitsBelowTheNames checks that lines of units directly below the header are not counted as unusable rows. The
+// same line further below the header must be counted.
 func TestUnitsBelowTheNames(t *testing.T) {
 	for text, bad := range map[string]int{
 		"t,x,y\nTS,°C,\n,Avg,Avg\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n": 0,
 		"t,x,y\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\nTS,°C,%\n":          1,
-		"t,x,y\n60,NA,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n":                  1, // it has a time but lacks a value
+		// The first line has a time but lacks a value.
+		"t,x,y\n60,NA,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n": 1,
 	} {
 		_, r := csvAt(t, "d.csv", text, data.Config{TimeColumn: "t"})
 		_, err := r.Snapshot()
@@ -153,8 +155,8 @@ func TestRangeAndMissingValues(t *testing.T) {
 	}
 }
 
-// TestOutliersAreReported checks that −9999 in a few rows is reported with column, count and value, for rows and for
-// readings. It must not be reported if it is in data.missing_values.
+// TestOutliersAreReported checks that the value −9999 in a few rows is reported with column, count and value, for rows
+// and for readings. It must not be reported if data.missing_values contains it.
 func TestOutliersAreReported(t *testing.T) {
 	var lines []string
 	for k := range 200 {

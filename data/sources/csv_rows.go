@@ -39,7 +39,7 @@ func (f *RowFilter) failsOnUnusableRow() bool {
 
 // ReadCSV reads samples from CSV text with column names in its first line. features and target are column names. file
 // is the name for errors. Numbers must be finite; unused columns and rows that the filter excludes may contain any
-// text. It returns an [*FileError] for invalid data and wraps read errors.
+// text. It returns a [*FileError] for invalid data and wraps read errors.
 func ReadCSV[T learner.Float](r io.Reader, file string, features []string, target string,
 	filter RowFilter) (*learner.Samples[T], error) {
 	c := filter.dialect.newRecordReader(r, nil)
@@ -76,10 +76,10 @@ type rowBatch[T learner.Float] struct {
 	times []int64 // times of the rows, if the file has a time column
 }
 
-// forEachRow calls do for each selected row from the position at to the end of the text. newTable maps the required
-// columns in the header at the start of the text, and in each later line that is a different header. A line that cannot
-// be parsed is counted and passed to malformed, unless malformed is nil. It is an error if the filter does not allow
-// unusable rows.
+// forEachRow calls do for each selected row from the position at to the end of the text. newTable returns the positions
+// of the required columns for the header at the start of the text, and for each later line that is a different header.
+// A line that cannot be parsed is counted and passed to malformed, unless malformed is nil. If the filter does not
+// allow unusable rows, such a line is an error.
 //
 // forEachRow sets the fields of at that depend on the content. at.table remains nil if the first header is unusable.
 func (y *csvReadCounts) forEachRow(c *csvRecordReader, at *readPosition, newTable func(header []string) (*columnMapping,
@@ -184,9 +184,10 @@ func isTruncatedTextError(err error) bool {
 // maxUnitLines is the maximum number of lines below the header that may contain units or similar text.
 const maxUnitLines = 3
 
-// isUnitLine reports whether a line below the header contains units instead of values, as many loggers write them. The
-// time column of such a line contains no time, and no required column contains a number. Without a time column, at
-// least one required column must contain text. It returns false if the filter does not allow unusable rows.
+// isUnitLine reports whether a line below the header contains units instead of values, as many data loggers write them.
+// In such a line the time column contains no time, and no required column contains a number. If the file has no time
+// column, at least one required column must contain text. isUnitLine returns false if the filter does not allow
+// unusable rows.
 func (t *columnMapping) isUnitLine(record []string) bool {
 	if t.filter.failsOnUnusableRow() {
 		return false

@@ -51,8 +51,8 @@ func TestReadCSV(t *testing.T) {
 	}
 }
 
-// TestReadCSVWithoutTarget checks that targets are 0 without a target column, and that the last feature is still
-// filled.
+// TestReadCSVWithoutTarget checks that targets are 0 if no target column is given, and that missing values of the last
+// feature are then still replaced.
 func TestReadCSVWithoutTarget(t *testing.T) {
 	s, err := ReadCSV[float32](strings.NewReader("a,b\n1,2\n3,NA\n5,6\n"), "f.csv", []string{"a", "b"}, "",
 		RowFilter{missingFill: grid.FillRule{Policy: grid.FillMean}})

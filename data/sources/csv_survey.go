@@ -20,7 +20,7 @@ type csvSurvey struct {
 	survey.SourceSurvey
 	file             *csvFile
 	dialect          csvDialect
-	query            *data.RowQuery // nil means all columns
+	query            *data.RowQuery // query of a task; nil means all columns
 	linesAreReadings bool           // whether lines are readings and not rows
 
 	currentFilePath  string         // path of the current file
@@ -28,9 +28,9 @@ type csvSurvey struct {
 	table            *columnMapping // column mapping of the current header
 	mayHaveManyFiles bool           // whether the source may consist of several files
 	usableFileCount  int            // number of files with a usable header
-	// paths of files in which lines with more fields have no added column
+	// noAddedColumnsByPath contains the paths of files in which lines with more fields have no added column.
 	noAddedColumnsByPath         map[string]bool
-	foundFileWithoutAddedColumns bool  // whether noAddedColumnsByPath was extended
+	foundFileWithoutAddedColumns bool  // true once noAddedColumnsByPath was extended
 	newestTimeInFile             int64 // newest time in the current file
 	header                       []string
 	columns                      []*survey.ColumnSurvey
@@ -38,9 +38,9 @@ type csvSurvey struct {
 	order                        *rows.TimeOrderCheck // check of the times; nil without a task or a time column
 	targetFilter                 rows.TargetFilter
 	lateBeforeTime               int64 // readings before this time are late
-	// Evidence for a different dialect: times that cannot be parsed, the number of valid times, and the numbers of
-	// cells that are not numbers, that are numbers with the other decimal separator, and that are numbers with the
-	// current one.
+	// The fields below are evidence for a different dialect: times that cannot be parsed, the number of valid times,
+	// and the numbers of cells that are not numbers, that are numbers with the other decimal separator, and that are
+	// numbers with the current decimal separator.
 	unreadableTimes                                 survey.ReservoirSample[string]
 	readableTimeCount                               int
 	nonNumbers, otherDecimalCells, thisDecimalCells int
@@ -74,7 +74,7 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 		if s.surveyFiles(); s.foundFileWithoutAddedColumns {
 			continue
 		}
-		if len(changes) < 3 { // one change each of delimiter, decimal separator and time format
+		if len(changes) < 3 { // at most one change each of delimiter, decimal separator and time format
 			if c, ok := s.guessConfigChange(); ok {
 				changes, d, outliers = append(changes, c), s.dialect, nil
 				clear(fixed)
@@ -109,7 +109,8 @@ func (s *csvSurvey) surveyFiles() {
 	}
 }
 
-// surveyCurrentFile surveys the current file. If last is true, other programs may still append to the file.
+// surveyCurrentFile surveys the current file. last is true if the file is the last one, to which other programs may
+// still append.
 func (s *csvSurvey) surveyCurrentFile(last bool) {
 	r, err := OpenTextFile(s.currentFilePath)
 	if err != nil {
@@ -172,7 +173,7 @@ func (s *csvSurvey) addMalformedLine(bad *data.FileError, c *csvRecordReader) {
 }
 
 // hasDecimalCommas reports whether a record has too many fields only because numbers with a decimal comma were split in
-// two.
+// two fields.
 func hasDecimalCommas(record []string, want int) bool {
 	isDigits := func(s string) bool {
 		return s != "" && strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }) < 0
@@ -297,7 +298,7 @@ func (s *csvSurvey) surveyRecord(record []string, line int, c *csvRecordReader) 
 	}
 }
 
-// readLineTime returns the time of a line. good is false if its readings cannot be used.
+// readLineTime returns the time of a line. good is false if the readings of the line cannot be used.
 func (s *csvSurvey) readLineTime(record []string, line int, c *csvRecordReader) (at int64, good bool) {
 	if s.table.timeColumnIndex < 0 {
 		return 0, true

@@ -20,7 +20,7 @@ type deviceMessage struct {
 	file, topic string
 	columns     map[string]string
 	topics      []data.TopicSettings
-	time        string // data.time
+	time        string // value of the configuration key data.time
 	want        []string
 }
 
@@ -31,8 +31,8 @@ const (
 	spNode      = "spBv1.0/Sparkplug B Devices/NDATA/Raspberry Pi"
 )
 
-// deviceMessages contains each file of testdata/devices. Each element of want is a reading, INPUT=VALUE@TIME, where
-// TIME is empty for the time of arrival, or a rejection, INPUT: REASON: PROBLEM.
+// deviceMessages contains each file of testdata/devices. Each element of want is either a reading, written
+// INPUT=VALUE@TIME, where TIME is empty for the time of arrival, or a rejection, written INPUT: REASON: PROBLEM.
 var deviceMessages = []deviceMessage{
 	{file: "01-zigbee2mqtt.json", topic: "zigbee2mqtt/Living Room",
 		columns: map[string]string{"temp_{1}": "zigbee2mqtt/+ temperature"},

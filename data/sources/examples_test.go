@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// TestExampleOfEachReason checks that the agent, its rows after a restart and `agentd data check` report the last
-// rejected value of each reason.
+// TestExampleOfEachReason checks that the last rejected value of each reason is reported by the agent, by the agent's
+// rows after a restart, and by `agentd data check`.
 func TestExampleOfEachReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := everyMinute("")

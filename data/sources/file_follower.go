@@ -16,17 +16,19 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// fileFollower reads one or several files to which other programs append. It reads the last line of a plain file when
-// the line ends with a line break, or when the file has not changed for minUnchangedAge.
+// fileFollower reads one or several files to which other programs append. The last line of a plain file is read when it
+// ends with a line break, or when the file has not changed for minUnchangedAge.
 type fileFollower struct {
 	path string // path of a file or folder, or a pattern such as log-*.csv
 	now  func() time.Time
 	// parseFirstRowTime returns the time of the first row of a text. found is false if the text has no row. It is nil
 	// if rows have no time.
-	parseFirstRowTime    func(text io.Reader) (at int64, found bool)
-	lastStamps           []fileStamp // stamps of the files at the last call of updateStamps, sorted by name
-	progress             readProgress
-	noAddedColumnsByPath map[string]bool // paths of files in which lines with more fields have no added column
+	parseFirstRowTime func(text io.Reader) (at int64, found bool)
+	lastStamps        []fileStamp // stamps of the files at the last call of updateStamps, sorted by name
+	progress          readProgress
+	// noAddedColumnsByPath contains the paths of files in which lines with more fields than the header have no added
+	// column.
+	noAddedColumnsByPath map[string]bool
 }
 
 // minUnchangedAge is the time that a file must remain unchanged before a last line without a line break is read.
@@ -55,7 +57,7 @@ type readProgress struct {
 // readPosition is the position up to which a file has been read.
 type readPosition struct {
 	stamp fileStamp
-	// whether reading can continue at the offset; false for compressed or converted files
+	// isResumable is true if reading can continue at the offset. It is false for compressed or converted files.
 	isResumable               bool
 	hasUnreadUnterminatedLine bool           // whether the last line has no line break and was not read
 	hasReadUnterminatedLine   bool           // whether a last line without a line break was read
@@ -66,11 +68,11 @@ type readPosition struct {
 	csvRecordLayout
 	widenedAtLine       int   // number of the first line with an added column; 0 means none
 	forbidsAddedColumns bool  // whether lines must not have more fields than the header
-	hasLaterFile        bool  // whether a later file exists, so that this one is complete
+	hasLaterFile        bool  // whether a later file exists, so that this file is complete
 	readErr             error // reason why the file or its end cannot be read
 	fileIndex           int   // number of files started before this one
 
-	readBytes int64 // number of bytes and lines parsed since the offset
+	readBytes int64 // number of bytes and lines that were parsed since the offset
 	readLines int
 }
 
@@ -92,9 +94,9 @@ func (p *readProgress) describeLine(number int64) string {
 	return ""
 }
 
-// mayMatchManyFiles reports whether path is a pattern or a folder, and not the path of a single file.
+// mayMatchManyFiles reports whether path is a pattern or a folder, rather than the path of a single file.
 func mayMatchManyFiles(path string) bool {
-	if info, err := os.Stat(path); err == nil { // a file may be named export[1].csv
+	if info, err := os.Stat(path); err == nil { // a single file may be named export[1].csv, like a pattern
 		return info.IsDir()
 	}
 	return strings.ContainsAny(filepath.Base(path), "*?[")
@@ -131,8 +133,8 @@ func expandPath(path string) ([]string, error) {
 	return all, nil
 }
 
-// currentStamps returns the current stamps of the files. A file with a modification time in the future does not count
-// as unchanged.
+// currentStamps returns the current stamps of the files. A file with a modification time in the future is not
+// considered unchanged.
 func (f *fileFollower) currentStamps() (all []fileStamp) {
 	paths, err := expandPath(f.path)
 	if err != nil {
@@ -177,7 +179,7 @@ func (p *readProgress) filePosition(path string) *readPosition {
 func (f *fileFollower) updateStamps() bool {
 	f.lastStamps = f.currentStamps()
 	if len(f.lastStamps) == 0 {
-		return true // readNewData returns the error
+		return true // readNewData will return the error
 	}
 	for _, s := range f.lastStamps {
 		if p := f.progress.filePosition(s.path); p == nil || !s.equal(p.stamp) || p.hasUnreadUnterminatedLine &&
@@ -201,7 +203,7 @@ func (f *fileFollower) readNewData(void func(why string), parse textParser) (to 
 		paths, err := expandPath(f.path)
 		if err == nil {
 			var text io.ReadCloser
-			if text, err = OpenTextFile(paths[0]); err == nil { // the file exists again: it is read at the next check
+			if text, err = OpenTextFile(paths[0]); err == nil { // the file exists again and is read at the next check
 				err = errors.Join(fmt.Errorf("%s is being replaced; it will be read at the next check", paths[0]),
 					text.Close())
 			}
@@ -272,9 +274,9 @@ func (p *readProgress) qualityReport(names []string, time string) data.QualityRe
 	return r
 }
 
-// compareFilesWithProgress compares the files with the data that was read before. rotated contains the paths of changed
-// files that continue after the rows read before: all their rows are new. why is the reason for reading all files
-// again, or "".
+// compareFilesWithProgress compares the files with the data that were read before. rotated contains the paths of
+// changed files whose rows are all later than the rows read before, so that all of them are new. why is the reason for
+// reading all files again, or "".
 func (f *fileFollower) compareFilesWithProgress() (rotated map[string]bool, why string, err error) {
 	rotated = map[string]bool{}
 	for i, s := range f.lastStamps {
@@ -315,7 +317,7 @@ func (f *fileFollower) compareFilesWithProgress() (rotated map[string]bool, why 
 			return nil, changed, nil
 		case !found:
 			f.lastStamps = slices.Clone(f.lastStamps)
-			f.lastStamps[i] = p.stamp // the file has no row yet: keep the rows read before
+			f.lastStamps[i] = p.stamp // the file has no row yet, so the rows that were read before are kept
 		default:
 			rotated[s.path] = true
 			delete(f.noAddedColumnsByPath, s.path)
@@ -335,7 +337,8 @@ func (f *fileFollower) firstRowTimeInFile(path string) (at int64, found bool, er
 	return at, found, nil
 }
 
-// changeReason returns the reason why the file may no longer contain the data read before, or "" if it still does.
+// changeReason returns the reason why the file may no longer contain the data that were read before, or "" if it still
+// contains them.
 func (p *readPosition) changeReason(now fileStamp) (string, error) {
 	was := p.stamp
 	switch {
@@ -345,7 +348,7 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 		return fmt.Sprintf("the file was truncated from %d to %d bytes after %d lines had been read",
 			was.size, now.size,
 			p.lineCount), nil
-	case now.equal(was): // only the unterminated last line may have become readable
+	case now.equal(was): // only the last line without a line break may have become readable
 	case now.size == was.size || !p.isResumable:
 		return "the file was rewritten", nil
 	}
@@ -375,7 +378,7 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 }
 
 // resumeReading reads a file from the position p. It stops after the last complete line of a plain file. If the file
-// has not changed for some time, it also reads a last line without a line break.
+// has not changed for some time, it also reads a last line that has no line break.
 func resumeReading(s fileStamp, p *readPosition, y *csvReadCounts, parse textParser) error {
 	file, err := os.Open(s.path)
 	if err != nil {
@@ -419,7 +422,7 @@ func resumeReading(s fileStamp, p *readPosition, y *csvReadCounts, parse textPar
 		parse); err != nil || !p.hasUnreadUnterminatedLine || !s.isUnchangedLongEnough {
 		return err
 	}
-	// the previous line is read with the next complete line
+	// If the line before the last one was not consumed either, it is read later, together with the next complete line.
 	if p.hasUnreadUnterminatedLine = p.offset == end; !p.hasUnreadUnterminatedLine {
 		return nil
 	}
@@ -429,7 +432,7 @@ func resumeReading(s fileStamp, p *readPosition, y *csvReadCounts, parse textPar
 		p.hasUnreadUnterminatedLine = false
 		return err
 	}
-	*p, *y = at, before // undo the last line: it cannot be parsed and may be incomplete
+	*p, *y = at, before // undo the last line, which cannot be parsed and may be incomplete
 	return nil
 }
 
@@ -480,8 +483,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxFileEndBytes is the number of bytes at the start of a file and before the read offset that are compared to detect
-// a rewritten file.
+// maxFileEndBytes is the number of bytes that are compared to detect a rewritten file, both at the start of the file
+// and before the read offset.
 const maxFileEndBytes = 4 << 10
 
 // readFirstAndLastBytes returns the first and the last maxFileEndBytes bytes before the offset, or fewer if the file is
@@ -497,7 +500,8 @@ func readFirstAndLastBytes(f io.ReaderAt, offset int64) (e [2][]byte, err error)
 	return e, nil
 }
 
-// afterLastLineBreak returns the offset after the last line break in [from, to), or from if there is none.
+// afterLastLineBreak returns the offset after the last line break in [from, to), or from if this range has no line
+// break.
 func afterLastLineBreak(f io.ReaderAt, from, to int64) (int64, error) {
 	piece := make([]byte, maxFileEndBytes)
 	for to > from {

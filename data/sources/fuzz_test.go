@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// FuzzTimes checks that any text is either rejected or parsed as a time that a reading can have.
+// FuzzTimes checks that any text is either rejected or parsed as a time that is valid for a reading.
 func FuzzTimes(f *testing.F) {
 	f.Add("", "", "2026-03-01T12:30:00+01:00")
 	f.Add("unix", "", "1772364600.25")
@@ -40,8 +40,8 @@ func FuzzTimes(f *testing.F) {
 	})
 }
 
-// FuzzTopics checks that any columns are either rejected or valid topics, and that each value received is a reading
-// that can be stored.
+// FuzzTopics checks that any configured columns are either rejected or valid topics, and that each value received is a
+// reading that can be stored.
 func FuzzTopics(f *testing.F) {
 	f.Add("site/+/air fields.temperature", "site/hall/door", "timestamp", "unix", "site/1/air",
 		`{"fields":{"temperature":21.5},"name":"modbus","timestamp":1772366400}`)
@@ -86,7 +86,8 @@ func FuzzTopics(f *testing.F) {
 	})
 }
 
-// FuzzLines checks that any output of a program, in any pieces, gives the same readings, which can be stored.
+// FuzzLines checks that the output of a program yields the same readings, which can be stored, in whatever pieces it
+// arrives.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"time\":1772366400,\"a\":21.5,\"b\":\"N\"}\n{\"a\":\n"), false, true)
 	f.Add([]byte("time,a,b\n1772366400,1,2\ntime,a,b\n1772366401,\"3\",x\n1,2\n"), true, true)
@@ -136,8 +137,8 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// FuzzCSVFeed checks that any file of readings gives rows of finite numbers or an error with a place. A file that grows
-// line by line must give the same rows as a file that is read at once.
+// FuzzCSVFeed checks that any file of readings yields rows of finite numbers, or an error with a place in the file. A
+// file that grows line by line must yield the same rows as a file that is read at once.
 func FuzzCSVFeed(f *testing.F) {
 	f.Add("t,x,wd\n60,1,N\n120,2,S\n90,5,N\n180,NA,N\n240,7,?\n300,9,N\n", ",", "", "", "last", uint16(20))
 	f.Add("\ufefft;x;wd\r\n01.03.2026 12:00;1,5;N\r\n01.03.2026 12:01;2,5;\"S\"\r\n01.03.2026 12:02;2;S\r\n", ";", ",",
@@ -171,7 +172,7 @@ func FuzzCSVFeed(f *testing.F) {
 		grown := open()
 		if at := strings.LastIndexByte(text[:min(int(cut), len(text))], '\n') + 1; at > 0 {
 			h.put(t, text[:at])
-			_, _ = grown.Snapshot() // may fail
+			_, _ = grown.Snapshot() // the snapshot may fail
 		}
 		h.put(t, text)
 		got, errGrown := grown.Snapshot()
@@ -182,7 +183,7 @@ func FuzzCSVFeed(f *testing.F) {
 		if bad := (*data.FileError)(nil); errors.As(err, &bad) && bad.Problem == "" {
 			t.Fatalf("error %v", err)
 		}
-		if err != nil || errGrown != nil { // a line break in quotes may split lines until more text has arrived
+		if err != nil || errGrown != nil { // until more text arrives, a line break within quotes may split a line
 			return
 		}
 		a, b := got.Rows.All(), want.Rows.All()

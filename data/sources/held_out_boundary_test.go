@@ -10,20 +10,21 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// TestBoundaryStays checks that no row moves across a boundary while rows are added, removed and added again.
+// TestBoundaryStays checks that no row moves from one side of a held-out boundary to the other while rows are added,
+// removed and added again.
 func TestBoundaryStays(t *testing.T) {
 	for name, c := range map[string]data.Config{"by rows": {}, "by time": {TimeColumn: "t"}} {
 		t.Run(name, func(t *testing.T) {
 			text := "t,x,y\n"
 			for i := range 10 {
-				text += fmt.Sprintf("2026-03-01T00:%02d:00Z,%d,0\n", i/2, i) // pairs of rows have equal times
+				text += fmt.Sprintf("2026-03-01T00:%02d:00Z,%d,0\n", i/2, i) // each pair of rows has the same time
 			}
 			h, r := csvAt(t, "d.csv", text, c)
 			_, v := xs(t, r)
 			b := v.HeldOutBoundary(0.3)
 			want := data.HeldOutBoundary{RowsBefore: 7}
 			trained := []float32{0, 1, 2, 3, 4, 5, 6}
-			if c.TimeColumn != "" { // rows with the boundary's time are on the same side
+			if c.TimeColumn != "" { // rows whose time equals the boundary's time are on the same side
 				want.Time, trained = time.Date(2026, 3, 1, 0, 3, 0, 0, time.UTC), trained[:6]
 			}
 			if b != want {

@@ -26,7 +26,7 @@ import (
 )
 
 // A line source reads the standard input, a named pipe or the output of a command. Each line is a JSON object, or a
-// line of CSV below a header.
+// line of CSV that follows a header line.
 
 const (
 	// longestLine is the maximum length of a line in bytes.
@@ -94,12 +94,12 @@ type lineSource struct {
 	command              []string
 	linesAreCSV          bool
 	minRestartDelay      time.Duration
-	header               []string  // column names of CSV
+	header               []string  // column names in the header line of CSV
 	widenedFieldCount    int       // number of fields after a column was added; 0 means none
 	forbidsAddedColumns  bool      // whether lines must not have more fields than the header
 	hasTrailingDelimiter bool      // whether a line ended with a delimiter; see csvRecordLayout.hasTrailingDelimiter
 	widerLines           []csvLine // lines with more fields, until it is clear whether a column was added
-	// For insertedFieldNumber and recentRecords see csvRecordLayout.
+	// insertedFieldNumber and recentRecords have the same meaning as in csvRecordLayout.
 	insertedFieldNumber int
 	recentRecords       recentCSVRecords
 
@@ -141,10 +141,10 @@ func (l *lineSource) beginIntake(r *readingRecorder) (end func() error, err erro
 		cancel()
 		l.mu.Lock()
 		if l.openInput != nil {
-			_ = l.openInput.Close() // ignore the error, because the input is only read
+			_ = l.openInput.Close() // the error does not matter, because the input is only read
 		}
 		l.mu.Unlock()
-		if l.inputPath != "-" { // reading the standard input ends only with the process
+		if l.inputPath != "-" { // reading the standard input ends only when the process ends
 			<-done
 		}
 		return nil
@@ -193,7 +193,7 @@ func (l *lineSource) readInputUntilEnd(ctx context.Context, now func() time.Time
 	if err != nil {
 		return err
 	}
-	// A pipe that is also open for writing does not end when a writer closes it.
+	// If a pipe is also open for writing, reading does not end when a writer closes the pipe.
 	f, err := os.OpenFile(l.inputPath, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -335,8 +335,8 @@ type csvLine struct {
 	payloadMeta payloadMeta
 }
 
-// minWiderLines is the number of consecutive lines with the same number of fields, greater than that of the header,
-// that indicate an added column.
+// minWiderLines is the number of consecutive lines that indicate an added column: lines with the same number of fields,
+// which is larger than the number of fields of the header.
 const minWiderLines = 3
 
 // isHeaderRecord reports whether a record contains the name of an input and, if configured, the name of the time.
@@ -387,7 +387,7 @@ func (l *lineSource) parseCSVRecord(record []string, from payloadMeta) {
 }
 
 // readingSourceHash returns a hash of the members that are neither the time nor an input. A radio receiver, for
-// example, writes the sensor ID there. If every member is an input, all lines have the same source.
+// example, writes the ID of the sensor in such a member. If every member is an input, all lines have the same hash.
 func (l *lineSource) readingSourceHash(v any) uint64 {
 	object, _ := v.(map[string]any)
 	h := fnv.New64a()
@@ -397,7 +397,7 @@ func (l *lineSource) readingSourceHash(v any) uint64 {
 			len(l.columns) == 0 {
 			continue
 		}
-		_, _ = fmt.Fprintf(h, "%q=%v\x00", name, object[name]) // a hash never returns an error
+		_, _ = fmt.Fprintf(h, "%q=%v\x00", name, object[name]) // writing to a hash never returns an error
 	}
 	return h.Sum64()
 }

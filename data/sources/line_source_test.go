@@ -63,8 +63,8 @@ func linesOf(t *testing.T, c data.Config) *collectorSource {
 	return s.(*collectorSource)
 }
 
-// await waits until the given number of values has been received. It closes the source and returns the recorded
-// readings.
+// await waits until the source has received the given number of values. It then closes the source and returns the
+// recorded readings.
 func await(t *testing.T, s *collectorSource, values uint64) (texts []string, columns []data.ColumnReport) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -88,7 +88,7 @@ func await(t *testing.T, s *collectorSource, values uint64) (texts []string, col
 	return texts, columns
 }
 
-// closing is a source that implements only Close.
+// closing is a source that implements only the method Close.
 type closing func() error
 
 func (closing) OpenRows(data.RowQuery) data.QueriedRows { return nil }
@@ -102,7 +102,8 @@ func TestCommand(t *testing.T) {
 		echo '{"temp": 20.5, "wind": "N"}'; echo '{"temp"'; echo; printf '{"temp": 21}'
 		echo >>"$0"; [ $(wc -l <"$0") = 1 ] || exec sleep 1000; exit 3`, count},
 		ColumnByInput: map[string]string{"temp": "temp", "wind": "wind"}})
-	texts, columns := await(t, s, 10) // the last line is unterminated, and the one of the second run may still arrive
+	// The last line has no line break, and the last line of the second run may still arrive.
+	texts, columns := await(t, s, 10)
 	if want := []string{"temp 20.5", "wind NaNN", "temp 20.5", "wind NaNN"}; !slices.Equal(texts, want) {
 		t.Errorf("%q, want %q", texts, want)
 	}
@@ -111,7 +112,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestCommandFails checks that a command that fails to start or has ended is reported with its last error output.
+// TestCommandFails checks that a command that cannot be started or has ended is reported, with the last line of its
+// error output.
 func TestCommandFails(t *testing.T) {
 	for command, want := range map[string]string{
 		"/no/such": "command: command /no/such: fork/exec /no/such: no such file or directory",
@@ -133,7 +135,7 @@ func TestCommandFails(t *testing.T) {
 	}
 }
 
-// TestPipe checks lines of CSV from several writers of a pipe, each with a header.
+// TestPipe checks lines of CSV from several writers of a pipe, each of which writes a header.
 func TestPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -167,7 +169,7 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// TestPipeComes checks that a missing pipe, or a file that is not a pipe, is reported until the pipe exists.
+// TestPipeComes checks that a missing pipe, or a file that is not a pipe, is reported until a pipe exists.
 func TestPipeComes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	c := data.Config{Source: data.SourceLines, LinesPath: path}

@@ -20,7 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// manualSource is a stream whose payloads a test delivers.
+// manualSource is a source whose payloads a test delivers directly.
 type manualSource struct{ payloadParser }
 
 func (manualSource) probe() error { return nil }
@@ -33,7 +33,7 @@ func (b *manualSource) beginIntake(r *readingRecorder) (end func() error, err er
 	return func() error { return nil }, nil
 }
 
-// liveHarness runs a stream in the time of synctest. The clock of its device may be wrong.
+// liveHarness runs a source on the simulated clock of synctest. The clock of its device may be wrong.
 type liveHarness struct {
 	*manualSource
 	t      *testing.T
@@ -88,12 +88,13 @@ func (l *liveHarness) restart() {
 	l.start()
 }
 
-// deliver delivers a payload from a topic.
+// deliver delivers a payload as if it had arrived on a topic.
 func (l *liveHarness) deliver(topic, text string) {
 	l.parsePayload([]byte(text), payloadMeta{topic, topicHash(topic), l.env.Now(), false})
 }
 
-// compareWithCheck compares the rows and counts of the agent with the result of `agentd data check` on the same ring.
+// compareWithCheck checks that the agent and `agentd data check` make the same rows and counts from the same ring of
+// readings.
 func (l *liveHarness) compareWithCheck() (data.RowSnapshot, data.QualityReport, error) {
 	l.t.Helper()
 	pass(ringWriteInterval)
@@ -124,7 +125,7 @@ func (l *liveHarness) end() {
 	}
 }
 
-// everyMinute returns a query for the temperature one minute ahead.
+// everyMinute returns a query for rows with a time step of one minute and the temperature one minute ahead as target.
 func everyMinute(join spec.Resampling) data.RowQuery {
 	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "temp",
 		Resampling: join},
@@ -132,13 +133,14 @@ func everyMinute(join spec.Resampling) data.RowQuery {
 	return data.RowQuery{Features: []string{"temp"}, Target: "temp in 1m", Recipe: &r}
 }
 
-// TestDeviceClockAhead sets the device's clock ahead by nine years for six seconds. The readings of that time must be
-// rejected and all others used, immediately and after a restart.
+// TestDeviceClockAhead checks a device whose clock is ahead by nine years for six seconds. The readings of these
+// seconds must be rejected and all others used, immediately and after a restart.
 func TestDeviceClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, data.Config{}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
-		l.env.RingLimits.MaxAge = time.Hour // the wrong times must not remove readings either
+		// The wrong times must not cause the removal of readings from the ring either.
+		l.env.RingLimits.MaxAge = time.Hour
 		l.restart()
 		send := func(minutes int) {
 			for range minutes {
@@ -177,8 +179,8 @@ func TestDeviceClockAhead(t *testing.T) {
 	})
 }
 
-// TestThreeMeters checks three meters under a wildcard that send in the same second. All readings must be used, in any
-// order of arrival. A duplicate must be used once.
+// TestThreeMeters checks three meters under a wildcard topic that send values in the same second. The values of all
+// three must be used, in any order of arrival. A duplicate must be used once.
 func TestThreeMeters(t *testing.T) {
 	for join, want := range map[spec.Resampling]float32{spec.ResampleSum: 60, spec.ResampleCount: 3,
 		spec.ResampleMean: 20,
@@ -211,8 +213,8 @@ func TestThreeMeters(t *testing.T) {
 	}
 }
 
-// TestMissingInPayloads checks that a missing value in a payload does not affect the other inputs and that the device
-// does not decline.
+// TestMissingInPayloads checks that a missing value in a payload does not affect other inputs, and that the device
+// continues to participate in training.
 func TestMissingInPayloads(t *testing.T) {
 	for _, none := range []string{`NaN`, `nan`, `-nan`, `null`, `None`, `"nan"`, `"unavailable"`, `"unknown"`, `"None"`,
 		`"NA"`, `""`, `-9999`, `-9999.0`, `"offline"`} {
@@ -243,12 +245,13 @@ func TestMissingInPayloads(t *testing.T) {
 	}
 }
 
-// TestAClassMayBeNA checks that a text for missing values that is also a class is that class, and that 1.0 is the class
-// 1.
+// TestAClassMayBeNA checks that a text for missing values which is also the name of a class means this class, and that
+// 1.0 means the class 1.
 func TestAClassMayBeNA(t *testing.T) {
 	for value, want := range map[string]string{`"NA"`: "1 used, 1 missing", `"unknown"`: "0 used, 2 missing",
 		`1.0`: "1 used, 1 missing", `"1.0"`: "1 used, 1 missing", `1`: "1 used, 1 missing",
-		`"2"`: "0 used, 1 missing, 1 unknown_class", `NaN`: "0 used, 2 missing"} { // the last message has no value
+		// the last message of each case has no value
+		`"2"`: "0 used, 1 missing, 1 unknown_class", `NaN`: "0 used, 2 missing"} {
 		synctest.Test(t, func(t *testing.T) {
 			w := everyMinute("")
 			r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{
@@ -273,8 +276,8 @@ func TestAClassMayBeNA(t *testing.T) {
 	}
 }
 
-// TestPayloadsOfPrograms checks that NUL bytes, white space and a byte order mark around a payload are ignored. An
-// unreadable payload must be reported with its text.
+// TestPayloadsOfPrograms checks that NUL bytes, white space and a byte order mark around a payload are ignored. If a
+// payload cannot be read, its text must be reported.
 func TestPayloadsOfPrograms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, data.Config{TimeColumn: "ts"}, everyMinute(""), map[string]string{"temp": "t",
@@ -308,8 +311,8 @@ func TestPayloadsOfPrograms(t *testing.T) {
 	})
 }
 
-// TestReasonFollows checks that a device declines because of the newest values as soon as they arrive, and stops
-// declining when valid values arrive.
+// TestReasonFollows checks that a device declines to participate as soon as its newest values are wrong, and
+// participates again when valid values arrive.
 func TestReasonFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, data.Config{TimeColumn: "ts"}, everyMinute(""), map[string]string{"temp": "t",

@@ -31,7 +31,7 @@ func sparkplugMessage(seq int, at time.Time, name string, alias, value uint64) [
 	return protowire.AppendBytes(protowire.AppendTag(p, 2, protowire.BytesType), m)
 }
 
-// formatsHarness runs an MQTT source and publishes to it as a gateway.
+// formatsHarness runs an MQTT source and publishes messages to it, like a gateway.
 type formatsHarness struct {
 	*testing.T
 	source   *collectorSource
@@ -105,7 +105,7 @@ func (h *formatsHarness) close() {
 	_ = h.gateway.Close()
 }
 
-// TestSparkplugNode checks the readings of a Sparkplug node, the request for its births, and its death.
+// TestSparkplugNode checks the readings of a Sparkplug node, the request for its birth messages, and its death message.
 func TestSparkplugNode(t *testing.T) {
 	for _, rebirth := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestSparkplugNode(t *testing.T) {
 					string(sparkplugMessage(seq, time.Now(), name, alias, value)))
 				pass(time.Second)
 			}
-			send("DDATA", "/pump", 7, "", 1, 1) // before the birth
+			send("DDATA", "/pump", 7, "", 1, 1) // sent before the birth message
 			problem := `unused: Sparkplug node "my plant/edge": metric alias 1 is unknown`
 			wantTroubles(t, h.source, []string{"v", "n"}, problem)
 			requests := 0
@@ -166,7 +166,8 @@ func TestSparkplugNode(t *testing.T) {
 	}
 }
 
-// TestManySparkplugNodes checks that the number of reported nodes is limited, and that a birth ends a report.
+// TestManySparkplugNodes checks that the number of reported nodes is limited, and that a birth message ends the report
+// of a node.
 func TestManySparkplugNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFormatsHarness(t, data.Config{ColumnByInput: map[string]string{"v": "spBv1.0/# Load"}})
@@ -184,8 +185,8 @@ func TestManySparkplugNodes(t *testing.T) {
 	})
 }
 
-// TestRenamedField checks that an input is reported if its messages no longer contain its value, and that the report
-// ends with the next value.
+// TestRenamedField checks that an input is reported if messages no longer contain its value, and that the report ends
+// with the next value.
 func TestRenamedField(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFormatsHarness(t, data.Config{ColumnByInput: map[string]string{"t": "site/air temperature",
@@ -212,13 +213,15 @@ func TestRenamedField(t *testing.T) {
 	})
 }
 
-// TestTopicLevels checks columns with one input for each device, and messages about the availability of devices.
+// TestTopicLevels checks columns that define one input for each device under a wildcard, and messages about the
+// availability of these devices.
 func TestTopicLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		retained := []mqtt.Message{
 			{Topic: "zigbee2mqtt/Living Room/availability", Payload: []byte(`{"state":"offline"}`)},
-			{Topic: "zigbee2mqtt/Living Room", Payload: []byte(`{"temperature":20}`)}, // its age is unknown
-			{Topic: "site/e/x/f", Payload: []byte(`{"v":3}`)},                         // the same
+			// This message is rejected, because the age of a retained message without a time is unknown.
+			{Topic: "zigbee2mqtt/Living Room", Payload: []byte(`{"temperature":20}`)},
+			{Topic: "site/e/x/f", Payload: []byte(`{"v":3}`)}, // rejected for the same reason
 			{Topic: "site/a/x/b", Payload: fmt.Appendf(nil, `{"v":2,"t":%d}`, time.Now().Unix())},
 		}
 		h := newFormatsHarness(t, data.Config{ColumnByInput: map[string]string{"temp_{1}": "zigbee2mqtt/+ temperature",
@@ -245,7 +248,7 @@ func TestTopicLevels(t *testing.T) {
 	})
 }
 
-// TestTopicSettingsErrors checks that each error of data.topics names the fault.
+// TestTopicSettingsErrors checks that the error for each invalid entry of data.topics describes the fault.
 func TestTopicSettingsErrors(t *testing.T) {
 	type settings = data.TopicSettings
 	for _, tt := range []struct {
@@ -296,8 +299,8 @@ func TestTopicSettingsErrors(t *testing.T) {
 	}
 }
 
-// TestUnquotedTopicWithSpaces checks that a column whose topic probably contains spaces is reported with a working
-// remedy.
+// TestUnquotedTopicWithSpaces checks that a column whose topic probably contains spaces is reported, and that the
+// suggested remedy works.
 func TestUnquotedTopicWithSpaces(t *testing.T) {
 	check := func(column string) error {
 		c := data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"a": column}}

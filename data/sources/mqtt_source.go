@@ -12,9 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// An MQTT source subscribes to topics of a broker of the site. Its messages are readings. A retained message without
-// its own time is rejected, because its age is unknown. The source only publishes requests for the births of Sparkplug
-// nodes, if the configuration allows them.
+// An MQTT source subscribes to topics of a broker of the site. The messages contain readings. A retained message
+// without its own time is rejected, because its age is unknown. The source publishes nothing except requests for birth
+// messages of Sparkplug nodes, if the configuration allows them.
 
 // TopicFilters returns the topic filters to which the source of a validated section subscribes.
 func TopicFilters(c *data.Config) []string {
@@ -76,7 +76,7 @@ func (all topicSubscriptions) beginIntake(r *readingRecorder) (end func() error,
 	}, nil
 }
 
-// topicFilters returns the sorted filters without duplicates.
+// topicFilters returns the filters of all subscriptions, sorted and without duplicates.
 func (all topicSubscriptions) topicFilters() []string {
 	filters := make([]string, len(all))
 	for i, s := range all {
@@ -108,7 +108,7 @@ func (all topicSubscriptions) handleConnectionEvent(r *readingRecorder, conn mqt
 	case mqtt.LinkUp:
 		r.stats.setTrouble(data.TroubleBroker, "", nil)
 	case mqtt.LinkDown:
-		r.stats.clearTroubles(data.TroubleBroker) // refusals end with the connection
+		r.stats.clearTroubles(data.TroubleBroker) // a lost connection ends all refusals
 		r.stats.setTrouble(data.TroubleBroker, "", fmt.Errorf("not connected to the site's MQTT broker: %w", e.Err))
 	case mqtt.SubscriptionRefused:
 		r.stats.setTrouble(data.TroubleBroker, e.Filter, fmt.Errorf(

@@ -82,7 +82,8 @@ func mustClose(t *testing.T, s data.Source) {
 	}
 }
 
-// wantTroubles checks the current troubles. Each text is a kind with a part of the description.
+// wantTroubles checks the current troubles. Each element of texts is the kind of a trouble with a part of its
+// description.
 func wantTroubles(t *testing.T, s *collectorSource, wanted []string, texts ...string) {
 	t.Helper()
 	got := s.recorder.stats.currentTroubles(wanted)
@@ -153,8 +154,8 @@ func TestMQTT(t *testing.T) {
 			t.Error(err)
 		}
 		got := come(t, s.recorder.newReadingFeed(nil))
-		// The door's "open" and the values of site a arrive again as retained messages. The first has no time, the
-		// second has its own.
+		// The value "open" of the door and the values of site a arrive again as retained messages. The message of the
+		// door has no time, the message of site a has one.
 		want := []data.Reading{{Input: "hum", Time: now * 1e9, Value: 40}, {Input: "temp", Time: now * 1e9, Value: 21},
 			{Input: "temp", Time: (now + 1) * 1e9, Value: 22}, {Input: "hum", Time: now * 1e9, Value: 40},
 			{Input: "temp", Time: now * 1e9, Value: 21},
@@ -194,7 +195,8 @@ func TestMQTTDropped(t *testing.T) {
 	})
 }
 
-// TestMQTTCannotConnect checks that an invalid broker configuration returns an error and leaves no resources behind.
+// TestMQTTCannotConnect checks that starting a source with an invalid broker configuration returns an error and leaves
+// no resources behind.
 func TestMQTTCannotConnect(t *testing.T) {
 	s, err := Open(&data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"a": "site/a"}})
 	if err != nil {
@@ -209,8 +211,8 @@ func TestMQTTCannotConnect(t *testing.T) {
 	mustClose(t, s)
 }
 
-// TestMQTTWithMosquitto runs Mosquitto with access rules that allow the device to read one topic and write none. The
-// broker is killed and restarted.
+// TestMQTTWithMosquitto checks a source with the broker Mosquitto, whose access rules allow the device to read one
+// topic and to write none. The broker is killed and restarted.
 func TestMQTTWithMosquitto(t *testing.T) {
 	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+"acl_file /etc/mosquitto/rules\n"))
 	m.Write(t, "rules", []byte("topic read site/air\nuser gateway\ntopic write site/#\n"))
@@ -265,7 +267,7 @@ func TestMQTTWithMosquitto(t *testing.T) {
 }
 
 // TestTopicsWithSpaces checks that quoted topics may contain spaces. A path with a slash must be reported with a
-// working remedy, because it is probably a part of an unquoted topic.
+// working remedy, because it is probably part of a topic without quotes.
 func TestTopicsWithSpaces(t *testing.T) {
 	for text, want := range map[string]string{
 		`"smartthings/Grey Water Meter/temperature"`:         `smartthings/Grey Water Meter/temperature []`,

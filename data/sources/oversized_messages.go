@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// maxOversizedTopics is the maximum number of topics whose oversized messages are reported. Publishers may use any
-// number of topics.
+// maxOversizedTopics is the maximum number of topics whose oversized messages are reported. The limit is needed because
+// publishers may use any number of topics.
 const maxOversizedTopics = 16
 
 // oversizedText is the trouble text for a topic. Its arguments are the topic, the size of a message and the limit.

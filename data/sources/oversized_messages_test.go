@@ -19,8 +19,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestOversizedTroubles checks that oversized messages are counted at the inputs with matching topics. Each topic must
-// be reported once, for an hour after its last message.
+// TestOversizedTroubles checks that an oversized message is counted for each input whose topic matches. Each topic must
+// be reported once, for an hour after its last oversized message.
 func TestOversizedTroubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
@@ -74,8 +74,8 @@ func TestOversizedTroubles(t *testing.T) {
 	})
 }
 
-// TestOversizedWithMosquitto publishes a retained picture, and further pictures between readings. All readings must be
-// used, the connection must stay open, and the topic of the pictures must be reported.
+// TestOversizedWithMosquitto checks that pictures, published retained and between readings, do not disturb a source.
+// All readings must be used, the connection must stay open, and the topic of the pictures must be reported.
 func TestOversizedWithMosquitto(t *testing.T) {
 	for qos := range mqtt.QoS(2) {
 		t.Run(fmt.Sprint("QoS ", qos), func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestOversizedWithMosquitto(t *testing.T) {
 			if _, dropped := counts(); dropped != 2+2*readings/6 || dials.Load() != 1 {
 				t.Errorf("%d values dropped, %d connections", dropped, dials.Load())
 			}
-			size := 140_017 // payload, topic and framing
+			size := 140_017 // length of payload, topic and framing in bytes
 			if qos == mqtt.AtLeastOnce {
 				size += 2
 			}

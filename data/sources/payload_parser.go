@@ -17,12 +17,12 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// payloadColumn defines the position of an input's value in a payload.
+// payloadColumn defines where a payload contains the value of an input.
 type payloadColumn struct {
 	input string
 	payload.Column
 	deviceFilter string // for MQTT, the filter that the Topic of a reading must match
-	// nameLevels contains the level of the topic that replaces {1}, {2}, … in the name of the input.
+	// nameLevels contains the topic levels that replace {1}, {2}, … in the name of the input.
 	nameLevels []int
 }
 
@@ -51,9 +51,9 @@ func inputNameFromLevel(level string) string {
 	}, level)
 }
 
-// payloadTimeField defines the position and the format of the time in a payload.
+// payloadTimeField defines where a payload contains its time, and the format of the time.
 type payloadTimeField struct {
-	path       payload.Path // empty means the time of arrival
+	path       payload.Path // path of the time; empty means the time of arrival
 	isOptional bool
 	timeFormat
 }
@@ -85,7 +85,7 @@ type payloadParser struct {
 // payloadMeta describes the origin and the arrival of a payload.
 type payloadMeta struct {
 	place      string    // topic or line number, for error messages
-	sourceHash uint64    // Source value of the readings
+	sourceHash uint64    // value of Reading.Source for all readings of the payload
 	receivedAt time.Time // time of arrival
 	isRetained bool      // whether the broker had stored the message
 }
@@ -139,8 +139,8 @@ func (p *payloadParser) addContent(c *payload.Content, from payloadMeta) {
 	}
 }
 
-// addColumn records the readings of a column. If a content has none, the value is missing. A list may contain only the
-// values that have changed, so that a name that it does not contain is not missing if the list has other names.
+// addColumn records the readings of a column. If the content has no such reading, the value is missing. A list may
+// contain only the values that have changed. A value is therefore not missing if the list contains only other names.
 func (p *payloadParser) addColumn(of *payloadColumn, c *payload.Content, from payloadMeta) {
 	found := false
 	for _, r := range c.Select(&of.Column) {
@@ -179,7 +179,7 @@ func (p *payloadParser) addColumn(of *payloadColumn, c *payload.Content, from pa
 	case c.IsTree():
 		p.stats.countUnusedValue(input, grid.ReasonMissing, "the value is absent, null or empty", from.place)
 	case c.NodeProblem != nil && (c.BirthTopic == "" || !mqtt.FilterMatchesTopic(of.deviceFilter, c.BirthTopic)):
-		// a message of Sparkplug concerns one device and, unless it is a birth, only changed metrics
+		// A message of Sparkplug concerns one device. Unless it is a birth message, it contains only changed metrics.
 	case len(names) > 0:
 		for i, name := range names {
 			names[i] = data.QuoteForMessage(name)
@@ -246,7 +246,8 @@ func (p *payloadParser) addValue(input string, of payload.Reading, from payloadM
 		}
 	}
 	says := ""
-	clockSet := from.receivedAt.UnixNano() >= rows.MinReadingTime // a clock before the year 2000 was never set
+	// A clock that shows a time before the year 2000 was never set.
+	clockSet := from.receivedAt.UnixNano() >= rows.MinReadingTime
 	switch {
 	case why == grid.ReasonMissing:
 		says = "the value is absent, null or empty"

@@ -18,10 +18,10 @@ import (
 // arrival is the time at which the payloads of tests arrive.
 var arrival = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// taken contains the readings and rejections of a text.
+// taken contains the readings and the rejections that result from a payload.
 type taken struct {
 	readings []data.Reading
-	unused   map[string]data.UnusedReason // reason by input
+	unused   map[string]data.UnusedReason // reason for rejecting a value, by input
 }
 
 func take(t testing.TB, columns map[string]string, at payloadTimeField, text string, arrived time.Time) (got taken) {
@@ -131,7 +131,7 @@ func TestPayloads(t *testing.T) {
 
 var plain2 = map[string]string{"a": "v"}
 
-// TestPayloadsOfADeviceOf1970 checks that a device whose clock is not set accepts only payloads with a time.
+// TestPayloadsOfADeviceOf1970 checks that a device whose clock is not set accepts only payloads that contain a time.
 func TestPayloadsOfADeviceOf1970(t *testing.T) {
 	early := time.Unix(100, 0)
 	if got := take(t, plain2, payloadTimeField{path: payload.MemberPath("t")}, `{"t":1772366400,"v":1}`,
@@ -172,8 +172,8 @@ func TestTimeFormats(t *testing.T) {
 	}
 }
 
-// TestOneBadMember checks that an invalid JSON value or a control character in a string does not affect the other
-// inputs of the payload.
+// TestOneBadMember checks that an invalid JSON value, or a control character in a string, does not affect the values of
+// other inputs in the payload.
 func TestOneBadMember(t *testing.T) {
 	columns := map[string]string{"temp": "t", "hum": "h"}
 	hum := data.Reading{Input: "hum", Time: arrival.UnixNano(), Value: 50}
@@ -206,7 +206,8 @@ func TestOneBadMember(t *testing.T) {
 	}
 }
 
-// FuzzPayload checks that for any payload each input gets exactly one storable reading or one reason.
+// FuzzPayload checks that any payload yields, for each input, exactly one reading that can be stored, or one reason for
+// rejection.
 func FuzzPayload(f *testing.F) {
 	f.Add("x.v", "t", `{"x":{"v":1},"t":5}`)
 	f.Add("", "", "12")
@@ -242,8 +243,8 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// plainTwice reports whether several inputs have no path. They have separate subscriptions, so no payload contains
-// both.
+// plainTwice reports whether several inputs have an empty path. Such inputs have separate subscriptions, so that no
+// payload contains values of more than one of them.
 func plainTwice(p payload.Path, columns map[string]string) bool {
 	return len(p) == 0 && len(columns) > 1
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/rows"
 )
 
-// csvReadCounts contains the counts of the rows read so far, and the state that later rows require.
+// csvReadCounts contains the counts of the rows read so far, and the state that is needed to read further rows.
 type csvReadCounts struct {
 	rows, matched       int                   // number of rows, and number of rows that the conditions select
 	used, unusable      int                   // numbers of used and unusable rows of this share
@@ -43,7 +43,7 @@ type rejectedCell struct {
 	why  data.UnusedReason
 }
 
-// clone returns a copy, so that the reading of the following lines can be undone.
+// clone returns a copy, so that the reading of the following lines can be undone later.
 func (y *csvReadCounts) clone() csvReadCounts {
 	n := *y
 	n.columnCounts = slices.Clone(y.columnCounts)

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// TestMissing checks the rows that each policy for missing values makes from the same lines.
+// TestMissing checks which rows each policy for missing values makes from the same lines.
 func TestMissing(t *testing.T) {
 	const text = "t,x,y\n0,1,1\n60,,2\n120,NA,3\n180,3,\n240,hot,5\n300,1e39,6\n360,5,7\nnoon,1,8\n"
 	for _, tt := range []struct {
@@ -35,7 +35,7 @@ func TestMissing(t *testing.T) {
 		t.Run(fmt.Sprint(tt.policy, tt.atMost), func(t *testing.T) {
 			c := data.Config{TimeColumn: "t", MissingValuePolicy: tt.policy, MaxLastValueAge: tt.atMost,
 				MaxUnusableShare: 0.9}
-			// Read all at once and line by line: replacements depend on the rows above.
+			// The lines are read all at once and one by one, because replacements depend on the lines above.
 			for _, step := range []int{len(text), 1} {
 				h, r := csvAt(t, "d.csv", "", c)
 				var v data.RowSnapshot
@@ -69,7 +69,7 @@ func TestMissing(t *testing.T) {
 }
 
 // TestReportOfColumns checks that the report counts every rejected cell by column and reason, with the place of the
-// last one.
+// last rejected cell.
 func TestReportOfColumns(t *testing.T) {
 	_, r := csvAt(t, "d.csv", "t,x,y\n5,1,1\n6,,-\n7,warm,null\n4,1,1\nlater,1,1\n8,-Inf,2\n9,1,2\n",
 		data.Config{TimeColumn: "t", MaxUnusableShare: 0.9})
@@ -89,7 +89,7 @@ func TestReportOfColumns(t *testing.T) {
 	if _, err := second.Snapshot(); err != nil {
 		t.Error(err)
 	}
-	got := textOf(r).QualityReport() // report of the first reader, since shared values are counted once
+	got := textOf(r).QualityReport() // report of the first reader, because shared values are counted only once
 	if got.Rows != 2 || got.BadRows != 5 || len(got.Columns) != len(want) {
 		t.Fatalf("%+v", got)
 	}
@@ -102,8 +102,8 @@ func TestReportOfColumns(t *testing.T) {
 	}
 }
 
-// TestMaxBad checks that too many unusable rows are an error with the place of one of them, and that the error ends
-// after enough valid rows.
+// TestMaxBad checks that too many unusable rows cause an error that contains the place of one of them, and that the
+// error ends after enough valid rows.
 func TestMaxBad(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n1,1\n2,2\n3,3\n4,4\n,5\n", data.Config{})
 	if got, _ := xs(t, r); len(got) != 4 {
@@ -126,7 +126,7 @@ func TestMaxBad(t *testing.T) {
 	}
 }
 
-// TestMaxBadHeals checks that rows are accepted again after 161 valid rows, for any number of earlier unusable rows.
+// TestMaxBadHeals checks that rows are accepted again after 161 valid rows, however many unusable rows came before.
 func TestMaxBadHeals(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n"+strings.Repeat("a,1\n", 1000)+strings.Repeat("1,1\n", 160), data.Config{})
 	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "1000 of 1160 rows are unusable") {
@@ -141,7 +141,7 @@ func TestMaxBadHeals(t *testing.T) {
 	}
 }
 
-// TestLastLine checks that an unterminated last line is read after the file has not changed for some time.
+// TestLastLine checks that a last line without a line break is read after the file has not changed for some time.
 func TestLastLine(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n1,1\n2,2", data.Config{MaxUnusableShare: 0.5})
 	age := time.Duration(0)
@@ -171,7 +171,7 @@ func TestLastLine(t *testing.T) {
 	age = minUnchangedAge
 	expect(true, "", 1, 2)
 	expect(false, "", 1, 2)
-	h.put(t, h.content()+"\n3,3\n") // the line break arrives after all
+	h.put(t, h.content()+"\n3,3\n") // the missing line break arrives after all
 	expect(true, "", 1, 2, 3)
 	h.put(t, h.content()+"4,")
 	expect(true, "", 1, 2, 3)
@@ -183,7 +183,8 @@ func TestLastLine(t *testing.T) {
 		"again", 1, 2, 3, 4, 6)
 	age = minUnchangedAge
 	h.put(t, h.content()+"7")
-	expect(true, "was extended", 1, 2, 3, 4, 6) // too few fields: the line is incomplete and the rows do not change
+	// The line has too few fields, so it is incomplete and the rows do not change.
+	expect(true, "was extended", 1, 2, 3, 4, 6)
 	h.put(t, h.content()+",7\r")
 	expect(true, "", 1, 2, 3, 4, 6, 7)
 	h.put(t, h.content()+"\n")

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// A batch in the ring contains readings one after another. Layout of a reading:
+// A batch in the ring (bounded log on disk) contains readings one after another. Layout of a reading:
 //
 //	2·index + hasText (uvarint) | name | unit | source (8 bytes) | time delta (varint) | value (8 bytes) or text
 //
@@ -84,8 +84,8 @@ func appendLengthPrefixedText(p []byte, text string) []byte {
 var errInvalidReadingBatch = errors.New("the stored data is not a valid batch of readings")
 
 // decodeReadingBatch calls take for each reading of a batch. The readings are numbered from first. It returns
-// errInvalidReadingBatch if the body is invalid. The checksum was verified before, so a different program must have
-// written the batch.
+// errInvalidReadingBatch if the body is invalid. Because the checksum was verified before, an invalid body means that a
+// different program has written the batch.
 func decodeReadingBatch(body []byte, first uint64, take func(data.Reading)) error {
 	var all []readingSeries
 	last := int64(0)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// ringWriteInterval is the time for which readings are collected before they are written. A power cut loses at most
-	// these readings. Continuous readings cause 360 writes and fsyncs per hour.
+	// ringWriteInterval is the time for which readings are collected in memory before they are written to the ring. A
+	// power cut loses at most these readings. Continuous readings cause 360 writes and fsyncs per hour.
 	ringWriteInterval = 10 * time.Second
 	// earlyWriteReadingCount is the number of pending readings that causes a write before the interval has passed.
 	earlyWriteReadingCount = 16 << 10
@@ -23,8 +23,8 @@ const (
 	maxPendingReadings = 64 << 10
 )
 
-// readingRecorder writes readings to a ring and passes them on from there, so that all readings passed on are durable.
-// Its methods may be called concurrently.
+// readingRecorder writes readings to a ring on disk and passes on only readings that it has read from the ring, so that
+// all readings passed on are durable. Its methods may be called concurrently.
 type readingRecorder struct {
 	env   data.CollectorEnv
 	stats *sourceStats
@@ -33,16 +33,16 @@ type readingRecorder struct {
 	ring            *store.RingLog // nil until the ring has been opened
 	pendingReadings []data.Reading // readings that are not durable yet
 
-	// failedBatch is a batch that the ring has not accepted. Append must be retried with the same batch. Its readings
-	// are the first pending ones.
+	// failedBatch is a batch that the ring has not accepted. Append must be retried with exactly this batch. Its
+	// readings are the first of pendingReadings.
 	failedBatch    *store.RingBatch
 	pendingSignal  chan struct{} // wakes the write loop after the interval
 	flushSignal    chan struct{} // wakes the write loop immediately
 	closeSignal    chan struct{}
 	writeLoopEnded chan struct{}
 
-	savedUnusedCount uint64    // number of rejected values at the last write of the counts file
-	countsSavedAt    time.Time // time of the last write of the counts file
+	savedUnusedCount uint64    // number of rejected values when the counts file was last written
+	countsSavedAt    time.Time // time when the counts file was last written
 }
 
 // newReadingRecorder returns a recorder and starts its write loop.
@@ -50,9 +50,9 @@ func newReadingRecorder(e data.CollectorEnv, stats *sourceStats) *readingRecorde
 	r := &readingRecorder{env: e, stats: stats, pendingSignal: make(chan struct{}, 1), flushSignal: make(chan struct{},
 		1),
 		closeSignal: make(chan struct{}), writeLoopEnded: make(chan struct{})}
-	// make the write loop write the counts file
+	// Make the write loop write the counts file after a value was rejected.
 	stats.onUnusedValue = func() { signalWithoutBlocking(r.pendingSignal) }
-	flushed := r.flushPending() // opens the ring on this goroutine
+	flushed := r.flushPending() // the first call opens the ring on this goroutine
 	go r.runWriteLoop(!flushed)
 	return r
 }
@@ -110,7 +110,7 @@ func (r *readingRecorder) runWriteLoop(again bool) {
 	}
 }
 
-// flushPending writes the readings that are pending at the time of the call. It reports whether all of them were
+// flushPending writes the readings that are pending at the time of the call. It reports whether all these readings were
 // written.
 func (r *readingRecorder) flushPending() bool {
 	ring, err := r.openRing()
@@ -133,7 +133,7 @@ func (r *readingRecorder) flushPending() bool {
 	return err == nil
 }
 
-// encodeReadingBatch encodes as many readings as fit into one batch, from the first one.
+// encodeReadingBatch encodes the first readings into one batch, as many as fit.
 func encodeReadingBatch(readings []data.Reading, ring *store.RingLog) *store.RingBatch {
 	entries, bytes := ring.MaxBatchSize()
 	var e readingBatchEncoder
@@ -206,8 +206,8 @@ func (r *readingRecorder) close() error {
 	return nil
 }
 
-// newReadingFeed returns a feed that reads the ring from its start. It passes on the readings of all inputs; its report
-// only covers the wanted inputs.
+// newReadingFeed returns a feed that reads the ring from the start. The feed passes on the readings of all inputs, but
+// its report covers only the wanted inputs.
 func (r *readingRecorder) newReadingFeed(wanted []string) rows.ReadingFeed {
 	return &ringReadingFeed{readingRecorder: r, wantedInputs: wanted}
 }
@@ -224,7 +224,7 @@ type ringReadingFeed struct {
 func (f *ringReadingFeed) QualityReport() data.QualityReport {
 	all := data.QualityReport{Troubles: f.stats.currentTroubles(f.wantedInputs)}
 	for _, c := range f.stats.columnReports() {
-		// the entry with the empty name counts payloads that cannot be parsed
+		// The entry with the empty name counts payloads that cannot be parsed.
 		if c.Name == "" || slices.Contains(f.wantedInputs, c.Name) {
 			all.Columns = append(all.Columns, c)
 		}

@@ -28,7 +28,7 @@ func envAt(dir string) data.CollectorEnv {
 		Now:        time.Now, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// pass lets time pass and waits for the woken goroutines.
+// pass lets the given time pass and waits until the goroutines that wake up have finished their work.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -95,7 +95,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that decoded readings are equal after encoding and decoding again.
+// FuzzDecode checks that readings decoded from any bytes are the same after they are encoded and decoded again.
 func FuzzDecode(f *testing.F) {
 	var e readingBatchEncoder
 	for _, r := range mixed {
@@ -122,8 +122,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestRecorder checks that readings are passed on once they are durable, to each feed once and in order, and again
-// after a restart.
+// TestRecorder checks that readings are passed on as soon as they are durable, to each feed once and in order. After a
+// restart they must be passed on again.
 func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
@@ -146,7 +146,7 @@ func TestRecorder(t *testing.T) {
 		for _, reading := range mixed[3:] {
 			r.recordReading(reading)
 		}
-		if err := r.close(); err != nil { // writes the pending readings
+		if err := r.close(); err != nil { // close writes the pending readings
 			t.Fatal(err)
 		}
 		r = record(t, e)
@@ -284,8 +284,8 @@ func (f fullFile) WriteAt(p []byte, at int64) (int, error) {
 	return f.File.WriteAt(p, at)
 }
 
-// TestRecorderOpensLater checks that a ring that could not be opened at the start is opened later, even without
-// readings.
+// TestRecorderOpensLater checks that a ring that could not be opened at the start is opened later, even if no readings
+// arrive.
 func TestRecorderOpensLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
@@ -318,8 +318,9 @@ func TestRecorderClosesOnFullDisk(t *testing.T) {
 	})
 }
 
-// TestRecorderOnFullDisk checks that a full disk is reported and readings wait, from the start or later. Readings above
-// the limit must be counted. When space is free again, all waiting readings must be written and the report must end.
+// TestRecorderOnFullDisk checks that a full disk, at the start or later, is reported and that readings wait for space.
+// Readings above the limit must be counted as dropped. When space is free again, all waiting readings must be written
+// and the report must end.
 func TestRecorderOnFullDisk(t *testing.T) {
 	for _, when := range []string{"from the start", "later"} {
 		t.Run(when, func(t *testing.T) {
@@ -375,7 +376,8 @@ func TestRecorderOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestRecorderWithAnOldRing checks that a ring of another version is renamed and reported for some time.
+// TestRecorderWithAnOldRing checks that a ring in another format version is renamed, and that this is reported for some
+// time.
 func TestRecorderWithAnOldRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())

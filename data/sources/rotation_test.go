@@ -31,8 +31,8 @@ func sequence(n int) (all []float32) {
 	return all
 }
 
-// TestFilesOfDays follows a folder, or a pattern, in which a logger starts a file each day. Rows must remain when an
-// old file is removed.
+// TestFilesOfDays checks a folder, or a pattern, in which a data logger starts a new file each day. The rows of an old
+// file must remain when the file is removed.
 func TestFilesOfDays(t *testing.T) {
 	for _, name := range []string{"", "log-*.csv", "log-2026-03-??.csv"} {
 		for what, w := range map[string]data.RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
@@ -56,7 +56,8 @@ func TestFilesOfDays(t *testing.T) {
 				}
 				v, err := r.Snapshot()
 				want := sequence(hours)
-				if what == "readings" { // the first reading has no previous hour, the last two have no target yet
+				// The row of the first reading lacks the previous hour, and the last two rows have no target yet.
+				if what == "readings" {
 					want = want[1 : hours-2]
 				}
 				got := firstFeatures(v, len(w.Features))
@@ -100,12 +101,13 @@ func firstFeatures(v data.RowSnapshot, features int) (all []float32) {
 	return all
 }
 
-// TestRotation checks that rows remain when the file is copied and truncated, replaced, or a link with a new target, if
-// the new file has later times. Otherwise the file must be read again.
+// TestRotation checks that rows remain if the new file has later times, when a file is copied and truncated, is
+// replaced, or is a link whose target changes. If the new file does not have later times, it must be read from the
+// start.
 func TestRotation(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rotate  func(t *testing.T, path, text string)
-		text    string // text of the new file
+		text    string // content of the new file
 		want    []float32
 		renewed bool
 	}{
@@ -209,7 +211,8 @@ func TestPatternWithoutFiles(t *testing.T) {
 	if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 3 || s.Probe() != nil {
 		t.Error(v, err)
 	}
-	named := data.Config{CSVPath: filepath.Join(dir, "export[1].csv")} // a file and not a pattern
+	// the path of a single file that looks like a pattern
+	named := data.Config{CSVPath: filepath.Join(dir, "export[1].csv")}
 	if err := os.WriteFile(named.CSVPath, []byte(dayFile(1, 2)), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,8 @@ func (s scaled) PrepareRowsAgain(x, y []float32) {
 	_ = learner.NewSamples(len(s.st.Mean)-1, x, y).Standardize(s.st)
 }
 
-// both follows a file with rows in memory, and with rows in a file above a small number.
+// both follows the same CSV file twice, once with rows in memory and once with rows that are moved to a file above a
+// small number.
 type both struct {
 	*csvHarness
 	t            *testing.T
@@ -76,7 +77,7 @@ func (b *both) set(text string) {
 	b.put(b.t, text)
 }
 
-// agree checks that both snapshots are bit-identical and returns them.
+// agree checks that the snapshots from memory and from the file are bit-identical, and returns them.
 func (b *both) agree(what string) (memory, file data.RowSnapshot) {
 	b.t.Helper()
 	if b.memory.Changed() != b.file.Changed() {
@@ -107,7 +108,7 @@ func (b *both) same(what string, m, f data.RowSnapshot) {
 	}
 }
 
-// csvRowsOf returns rows of t, x, z and y with the numbers from to to − 1.
+// csvRowsOf returns CSV rows with the columns t, x, z and y. The row numbers are from to to − 1.
 func csvRowsOf(from, to int, seed uint64) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {
@@ -119,7 +120,8 @@ func csvRowsOf(from, to int, seed uint64) string {
 
 const rowsHeader = "t,x,z,y\n"
 
-// TestFileEqualsMemory checks that rows in a file are bit-identical to rows in memory, for all changes of the CSV file.
+// TestFileEqualsMemory checks that rows stored in a file are bit-identical to rows in memory, for all kinds of changes
+// of the CSV file.
 func TestFileEqualsMemory(t *testing.T) {
 	st := learner.Standardization{Mean: []float64{0.1, 50, 0.2}, Scale: []float64{1.1, 29, 0.9}, Clip: 1}
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "x"},
@@ -178,8 +180,8 @@ func manyRows(t *testing.T) *both {
 	return b
 }
 
-// TestRowsAreShared checks that several tasks share rows without reading lines again, and that unused rows are
-// released.
+// TestRowsAreShared checks that several tasks share their rows without reading the lines again, and that rows are
+// released when no task uses them.
 func TestRowsAreShared(t *testing.T) {
 	b := manyRows(t)
 	s := textOf(b.file).csvFile
@@ -218,8 +220,8 @@ func TestRowsAreShared(t *testing.T) {
 	}
 }
 
-// TestRowsThatCannotBeRead checks that snapshots report read errors, and that the next snapshot contains the rows
-// again.
+// TestRowsThatCannotBeRead checks that a snapshot reports errors of reading stored rows, and that the next snapshot
+// contains the rows again.
 func TestRowsThatCannotBeRead(t *testing.T) {
 	for what, spoil := range map[string]func(f *os.File) error{
 		"a disk that fails":      func(f *os.File) error { return f.Close() },
@@ -247,7 +249,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestNoRoomForRows checks the error for rows that cannot be stored. It must name the folder and disappear when space
+// TestNoRoomForRows checks the error for rows that cannot be stored. The error must name the folder and end when space
 // is available. Data already read from a growing file must remain.
 func TestNoRoomForRows(t *testing.T) {
 	w := data.RowQuery{Features: []string{"x", "z"}, Target: "y"}
@@ -286,8 +288,8 @@ func TestNoRoomForRows(t *testing.T) {
 	}
 }
 
-// TestFullDisk checks that rows leave space free on the disk. Rows that did not fit must be removed, and added when
-// space is available again.
+// TestFullDisk checks that stored rows leave some disk space free. Rows that do not fit must be removed, and must be
+// added when space is available again.
 func TestFullDisk(t *testing.T) {
 	b := manyRows(t)
 	f := file(b.file)
@@ -324,7 +326,8 @@ func TestFullDisk(t *testing.T) {
 	b.same("with room", m, v)
 }
 
-// TestRowsAreReadWhileTheyGrow reads snapshots concurrently while rows are added, for the race detector.
+// TestRowsAreReadWhileTheyGrow reads snapshots while rows are added concurrently, so that the race detector can find
+// missing locks.
 func TestRowsAreReadWhileTheyGrow(t *testing.T) {
 	b := manyRows(t)
 	v, err := b.file.Snapshot()

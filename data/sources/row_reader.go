@@ -13,8 +13,8 @@ type RowReader struct {
 	table   *columnMapping
 }
 
-// NewRowReader reads the header of a text and returns a reader for the rows below it. file is the name for errors. If
-// the source of c is a CSV file, the text must have the dialect of c.
+// NewRowReader reads the header of a text and returns a reader for the rows below the header. file is the name for
+// errors. If c describes a CSV file, the text must have the same dialect as that file.
 func NewRowReader(c *data.Config, text io.Reader, file string, columns []string) (*RowReader, error) {
 	var d csvDialect
 	if c.Kind() == data.SourceCSV {
@@ -24,7 +24,7 @@ func NewRowReader(c *data.Config, text io.Reader, file string, columns []string)
 		}
 	}
 	r := &RowReader{records: d.newRecordReader(text, nil)}
-	// each row is read once, without waiting for the next one
+	// Each row must be returned at once, without waiting for the next row.
 	r.records.forbidsAddedColumns, r.records.isTextComplete = true, true
 	header, err := r.records.readHeader(file)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// The ring contains only recorded values. The agent therefore stores a counts file in the same folder. It contains the
-// numbers of recorded and rejected values since the agent started, by input and reason. With it, `agentd data check`
+// The ring contains only recorded values. The agent therefore stores a counts file in the same folder, with the numbers
+// of recorded and rejected values since the agent started, by input and reason. From this file, `agentd data check`
 // reports the same share of unusable values as the agent.
 
 const (
@@ -36,8 +36,8 @@ type savedInputCounts struct {
 	SavedWrongShare float64 `json:"recent"` // share of wrong values among the most recent ones
 }
 
-// saveInputCounts writes the counts file if further values were rejected, or if some values were rejected and
-// countsInterval has passed. It writes no file as long as no value was rejected.
+// saveInputCounts writes the counts file if more values were rejected since the last write, or if any value was
+// rejected and countsInterval has passed. As long as no value was rejected, it writes no file.
 func (r *readingRecorder) saveInputCounts() error {
 	wrong, now := r.stats.unusedTotal(), r.env.Now()
 	if wrong == r.savedUnusedCount && (wrong == 0 || now.Sub(r.countsSavedAt) < countsInterval) {

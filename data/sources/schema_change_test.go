@@ -12,13 +12,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestSchemaChanges checks that a sensor whose messages change while agentd is running is named within a minute, and
-// that the problem ends with the next valid messages.
+// TestSchemaChanges checks that if the format of a sensor's messages changes while agentd is running, the sensor is
+// reported within a minute. The report must end with the next valid messages.
 func TestSchemaChanges(t *testing.T) {
 	const senML = `[{"n":"t","u":"%s","v":%v}]`
 	for _, tt := range []struct {
 		name, column, format, good, bad string // payloads with a placeholder for the value
-		want                            string // part of the problem
+		want                            string // expected part of the reported problem
 	}{
 		{"field renamed", "site/a temp", "", `{"temp":%v}`, `{"temperature":%v}`,
 			`the last 4 values are not used: 99 used, 4 missing; most recently: site/a: the value is absent`},

@@ -19,8 +19,8 @@ const (
 	silentAfter = 10 * time.Minute
 	// damageReportDuration is the time for which repaired damage is reported.
 	damageReportDuration = time.Hour
-	// maxSourceInputs is the maximum number of inputs that are counted separately if the payloads contain the names of
-	// the inputs.
+	// maxSourceInputs is the maximum number of inputs that are counted separately if the names of the inputs come from
+	// the payloads.
 	maxSourceInputs = 256
 )
 
@@ -35,7 +35,7 @@ type sourceStats struct {
 	mu               sync.Mutex
 	unusedValueCount uint64 // number of rejected values of all inputs
 	statsByInput     map[string]*inputStats
-	textByTroubleKey map[string]string // text by kind and name of the input, separated by a space
+	textByTroubleKey map[string]string // text of each trouble, by kind and input name, separated by a space
 	damageText       string
 	damagedAt        time.Time // time at which the damage was found
 	oversizedByTopic map[string]oversizedTopic
@@ -44,8 +44,10 @@ type sourceStats struct {
 // inputStats contains the counts of one input.
 type inputStats struct {
 	data.ColumnReport
-	inputOrigin      string    // origin of the readings for messages, such as a topic
-	lastReadingAt    time.Time // time of the last reading that is not missing, used or not; zero before the first one
+	inputOrigin string // origin of the readings for messages, such as a topic
+	// lastReadingAt is the time of the last reading that is not missing, whether used or not; zero before the first
+	// such reading.
+	lastReadingAt    time.Time
 	recentWrongShare grid.RecentWrongShare
 	offlineSince     time.Time // time at which the device of the input went offline; zero if it is online
 	offlineTopic     string    // topic of the device that is offline

@@ -51,7 +51,7 @@ func faultsOf(s *survey.SourceSurvey, column string, why data.UnusedReason) surv
 	return survey.DataFaultGroup{}
 }
 
-// TestSurveyRing checks that the ring of a running collector can be described and made into rows.
+// TestSurveyRing checks that the ring of a collector can be surveyed and made into rows while the collector is running.
 func TestSurveyRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "readings")
 	c := &data.Config{Source: data.SourceMQTT}
@@ -74,7 +74,7 @@ func TestSurveyRing(t *testing.T) {
 			data.Reading{Input: "wd", Time: at, Text: []string{"N", "S"}[i%2]}, data.Reading{Input: "door", Time: at,
 				Value: 1})
 	}
-	all = append(all, data.Reading{Input: "temp", Time: rows.MinReadingTime, Value: 1}, // late
+	all = append(all, data.Reading{Input: "temp", Time: rows.MinReadingTime, Value: 1}, // this reading is late
 		data.Reading{Input: "temp", Time: rows.MinReadingTime + 48*int64(time.Hour), Text: "warm"},
 		data.Reading{Input: "wd", Time: rows.MinReadingTime + 48*int64(time.Hour), Text: "n"})
 	if err := ring.Append(*encodeReadingBatch(all, ring)); err != nil {
@@ -104,7 +104,7 @@ func TestSurveyRing(t *testing.T) {
 	}
 }
 
-// deadFS is a file system that cannot be read while the disk is dead.
+// deadFS is a file system on which reads fail while the disk is dead.
 type deadFS struct {
 	store.FS
 	dead bool
@@ -121,14 +121,14 @@ type deadFile struct {
 }
 
 func (f deadFile) ReadAt(p []byte, at int64) (int, error) {
-	if f.of.dead && at > 100 { // in the first batch
+	if f.of.dead && at > 100 { // the offset is in the first batch
 		return 0, &fs.PathError{Op: "read", Path: f.Name(), Err: syscall.EIO}
 	}
 	return f.File.ReadAt(p, at)
 }
 
-// TestStoredDamage checks that the undamaged part of a ring is used and the damage is reported. A disk that cannot be
-// read must return an error, and all readings must be available after it has recovered.
+// TestStoredDamage checks that the undamaged part of a ring is used and the damage is reported. If the disk cannot be
+// read, an error must be returned, and all readings must be available after the disk has recovered.
 func TestStoredDamage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "readings")
 	ring, _, err := store.LocalDisk.OpenRing(dir, store.RingLimits{MaxBytes: store.MinRingBytes})
@@ -137,7 +137,7 @@ func TestStoredDamage(t *testing.T) {
 	}
 	defer ring.Close()
 	if err := ring.Append(store.RingBatch{EntryCount: 1, NewestEntryTime: rows.MinReadingTime,
-		Body: []byte{7}}); err != nil { // no readings
+		Body: []byte{7}}); err != nil { // the body contains no readings
 		t.Fatal(err)
 	}
 	for from := range int64(2) {
@@ -210,16 +210,17 @@ func TestSurveyAgrees(t *testing.T) {
 		c := &data.Config{CSVPath: path, TimeColumn: "t", MaxUnusableShare: 0.99}
 		s := storedAt(t, c, "").Survey(&w)
 		rows := storedAt(t, c, "").OpenRows(w)
-		_, _ = rows.Snapshot() // may contain no rows
+		_, _ = rows.Snapshot() // the source may contain no rows
 		for _, r := range rows.(data.QualityReporter).QualityReport().Columns {
 			i := slices.IndexFunc(s.Columns, func(c survey.ColumnSummary) bool { return c.Name == r.Name })
 			bad := uint64(faultsOf(s, "t", grid.ReasonBadTime).Count)
-			// Rows do not count the cells of a line whose time is unusable, but a survey reports their faults.
+			// Rows do not count the cells of a line whose time is unusable, but a survey reports the faults of these
+			// cells.
 			more := bad > 0 || w.Recipe == nil && faultsOf(s, "t", grid.ReasonLate).Count > 0
 			switch {
 			case r.Name == "t" && r.Unused[grid.ReasonBadTime] != bad,
 				i >= 0 && w.Recipe == nil && s.Columns[i].Used != r.Used,
-				// some readings are still queued
+				// Some readings are still queued.
 				i >= 0 && w.Recipe != nil && s.Columns[i].Used < r.Used+r.Unused[grid.ReasonDuplicate]:
 				t.Fatalf("round %d: survey %+v\n%+v\nreport %+v\n%s", round, s, s.Columns, r, &b)
 			}
@@ -234,7 +235,8 @@ func TestSurveyAgrees(t *testing.T) {
 	}
 }
 
-// TestSurveyIsBounded checks that the stored faults, values and texts do not grow with the file.
+// TestSurveyIsBounded checks that the number of stored faults, values and texts of a survey does not grow with the
+// file.
 func TestSurveyIsBounded(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("a,y\n")
@@ -269,7 +271,8 @@ func TestSurveyIsBounded(t *testing.T) {
 	}
 }
 
-// TestQuoteWithoutEnd checks that at most one line of a file is read into memory.
+// TestQuoteWithoutEnd checks that a quote that is never closed does not make the reader load more than one line into
+// memory.
 func TestQuoteWithoutEnd(t *testing.T) {
 	text := "a,y\n1,2\n1,\"" + strings.Repeat("x", 4<<20)
 	_, err := ReadCSV[float64](strings.NewReader(text), "d.csv", []string{"a"}, "y", RowFilter{})
@@ -278,7 +281,8 @@ func TestQuoteWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestGuessDecimal checks that a decimal separator is only changed if most cells that are not numbers require it.
+// TestGuessDecimal checks that another decimal separator is suggested only if most cells that are not numbers require
+// it.
 func TestGuessDecimal(t *testing.T) {
 	for _, tt := range []struct {
 		commas, points, words int
@@ -325,7 +329,8 @@ func TestGuessFormat(t *testing.T) {
 	}
 }
 
-// FuzzSurvey checks that the survey of any file is bounded, and has a fault or a change if the rows cannot be made.
+// FuzzSurvey checks that the survey of any file is bounded. If no rows can be made from the file, the survey must
+// contain a fault or a suggested change.
 func FuzzSurvey(f *testing.F) {
 	for _, text := range []string{"", "\n", "t,temp,wd,y\n2026-03-01T00:00:00Z,1,N,2\n",
 		"t;temp;wd;y\r\n1;\"2,5\";N;\r\n",

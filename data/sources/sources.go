@@ -14,7 +14,7 @@ import (
 // sourceDriver contains the functions of one kind of source.
 type sourceDriver struct {
 	open func(c *data.Config) (data.Source, error)
-	// opens the stored data of a source
+	// openStored opens the stored data of a source, without collecting.
 	openStored      func(c *data.Config, disk store.Disk, dir string) (survey.StoredSource, error)
 	checkConfig     func(c *data.Config, problems *spec.ProblemList, section string)
 	pathByConfigKey func(c *data.Config) map[string]string // returns the source's file paths by configuration key

@@ -77,7 +77,7 @@ func (f *storedRingFeed) Changed() bool { return !f.hasReadRing }
 // Rewind implements rows.ReadingFeed.
 func (f *storedRingFeed) Rewind(why string) { f.hasReadRing, f.rewindReason = false, why }
 
-// Read implements rows.ReadingFeed. Damaged readings are reported as a trouble and are not an error, because the agent
+// Read implements rows.ReadingFeed. Damaged readings are reported as a trouble instead of an error, because the agent
 // cannot read them either.
 func (f *storedRingFeed) Read(restart func(why string), take func(data.Reading) bool) error {
 	if f.hasReadRing {
@@ -106,7 +106,7 @@ func (f *storedRingFeed) Read(restart func(why string), take func(data.Reading) 
 	return err
 }
 
-// Survey implements survey.StoredSource. Like the agent, it reads everything again if some readings turn out to be
+// Survey implements survey.StoredSource. Like the agent, it reads all readings again if some of them turn out to be
 // outliers.
 func (s *storedRing) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	var outliers map[uint64]bool
@@ -153,7 +153,8 @@ type ringSurvey struct {
 	lateBeforeTime int64 // readings before this time are late
 }
 
-// addRejectedValueCounts adds the values that the agent has rejected since its start. They are not in the ring.
+// addRejectedValueCounts adds the counts of values that the agent has rejected since its start, which are not in the
+// ring.
 func (x *ringSurvey) addRejectedValueCounts(s *storedRing) error {
 	var wanted []string
 	if x.query != nil {

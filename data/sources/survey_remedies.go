@@ -19,14 +19,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Reasons of faults that are found in the numbers as a whole and not in a single cell. The values are still used.
+// These are reasons of faults that concern the numbers of a column as a whole rather than a single cell. The values are
+// still used.
 const (
 	// ReasonEarlyTimes means that the times are numbers that, read as time since 1970, are before 1990.
 	ReasonEarlyTimes         data.UnusedReason = "early_times"
 	ReasonThousandsSeparator data.UnusedReason = "thousands" // a decimal comma or point probably separates thousands
 )
 
-// addRemedies adds faults that concern the numbers as a whole, and a remedy to each fault without one.
+// addRemedies adds faults that concern the numbers of a column as a whole. It then adds advice to each fault that has
+// none.
 func (s *csvSurvey) addRemedies() {
 	s.checkEarlyTimes()
 	s.checkThousandsSeparators()
@@ -70,7 +72,7 @@ func (s *csvSurvey) remedyForFault(f *survey.DataFaultGroup) string {
 	return "correct these values in the file"
 }
 
-// checkEarlyTimes adds a fault if all times are numbers and before 1990, and no other format fits.
+// checkEarlyTimes adds a fault if all times are numbers that mean times before 1990, and no other time format fits.
 func (s *csvSurvey) checkEarlyTimes() {
 	format := &s.dialect.timeFormat
 	if s.readableTimeCount == 0 || s.LatestTime.UnixNano() >= rows.MinPlausibleUnixNanos ||
@@ -224,11 +226,11 @@ func (s *csvSurvey) rangeRemedy(f *survey.DataFaultGroup) string {
 	return "only these values are rejected"
 }
 
-// numberRemedy returns the advice for cells without a number, or with an infinite or too large one.
+// numberRemedy returns the advice for cells that contain no number, or a number that is infinite or too large.
 func (s *csvSurvey) numberRemedy(f *survey.DataFaultGroup) string {
 	other := s.dialect
 	other.usesDecimalComma = !other.usesDecimalComma
-	var grouped, decimal, unit string // one example of each kind
+	var grouped, decimal, unit string // one example of each kind of text
 	var words []string
 	for _, one := range f.FirstFaults {
 		text, whole := leadingQuotedText(one)
@@ -305,7 +307,7 @@ func leadingQuotedText(f survey.DataFault) (text string, whole bool) {
 	return text, err == nil && !strings.HasPrefix(f.Problem[len(quoted):], "…")
 }
 
-// missingColumnRemedy returns the advice for a missing column, such as the name of a similar one.
+// missingColumnRemedy returns the advice for a missing column, such as a column with a similar name.
 func (s *csvSurvey) missingColumnRemedy(column string) string {
 	name := s.dialect.fileColumnName(column)
 	near := spec.ClosestSpelling(name, s.UnwantedColumns, normalizeColumnName)

@@ -17,8 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Text files may be compressed or encoded in UTF-16 or Windows-1252, and their lines may end with a carriage return, as
-// on the classic Mac OS. The functions in this file convert them to UTF-8 with line feeds.
+// Text files may be compressed, may be encoded in UTF-16 or Windows-1252, and may have lines that end with a carriage
+// return, as on the classic Mac OS. The functions in this file convert such files to UTF-8 with line feeds.
 
 // sniffBytes is the number of bytes that are examined to detect the encoding of a file.
 const sniffBytes = 64 << 10
@@ -73,7 +73,7 @@ func (e *fileContentError) Error() string {
 func utf16Decoder(head []byte) transform.Transformer {
 	bom, little := unicode.UseBOM, true
 	if len(head) < 4 || !bytes.HasPrefix(head, []byte{0xff, 0xfe}) && !bytes.HasPrefix(head, []byte{0xfe, 0xff}) {
-		// Without a byte order mark: every second byte of Latin letters is zero.
+		// Without a byte order mark, UTF-16 is recognised because every second byte of Latin letters is zero.
 		even, odd := 0, 0
 		some := head[:min(len(head), 64)&^1]
 		for i := 0; i < len(some); i += 2 {
@@ -118,7 +118,7 @@ func OpenTextFile(path string) (io.ReadCloser, error) {
 	}
 	text, plain, err := newTextReader(path, f)
 	if err != nil {
-		_ = f.Close() // return the first error
+		_ = f.Close() // the error of Close is ignored in favour of the first error
 		return nil, err
 	}
 	return textFileReader{text, f, plain}, nil

@@ -66,7 +66,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadSaysWhere checks that errors contain the file, line and column.
+// TestLoadSaysWhere checks that errors contain the file, the line and the column of the fault.
 func TestLoadSaysWhere(t *testing.T) {
 	tests := []struct{ name, file, content, want string }{
 		{"missing column", "d.csv", "x,z\n1,2\n", `d.csv: line 1: column "y": this column is missing; the file has ` +

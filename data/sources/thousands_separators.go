@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The comma in 1,000 may be a decimal comma or a thousands separator. The functions in this file decide by the other
-// numbers of the column.
+// The comma in 1,000 may be a decimal comma or a thousands separator. The functions in this file decide this from the
+// other numbers of the column.
 
 // separatorUse describes how a column uses a separator, which is a comma or a point.
 type separatorUse struct {
@@ -19,7 +19,7 @@ type separatorUse struct {
 	hasLargeNumber      bool   // whether the column contains an integer with more than three digits and no separator
 }
 
-// examineCell examines a cell. It returns false if the separator is a decimal comma or point, as in 1,5.
+// examineCell examines a cell. It returns false if the separator is a decimal separator in this cell, as in 1,5.
 func (g *separatorUse) examineCell(text, separator string) bool {
 	digits := strings.TrimLeft(text, "+-")
 	_, sure, ok := removeThousandsSeparators(text, separator)
@@ -37,10 +37,11 @@ func (g *separatorUse) examineCell(text, separator string) bool {
 	return true
 }
 
-// findNumberWithThousands returns a number in which the separator, a comma or a point, may separate thousands, and its
-// column. It returns "" if the separator is a decimal comma or point in another number. sure is true if the column also
-// contains numbers without any other interpretation, or integers from 100 to 999 but no larger ones without a
-// separator: a program that writes three decimals does not write both 980 and 1,000.
+// findNumberWithThousands returns a number in which the separator, a comma or a point, may separate thousands, and the
+// column of this number. It returns "" if the separator is a decimal separator in another number. sure is true if the
+// column also contains numbers in which the separator can only separate thousands. sure is also true if the column
+// contains integers from 100 to 999 but no larger integers without a separator: a program that writes three decimals
+// does not write both 980 and 1,000.
 func (s *csvSurvey) findNumberWithThousands(separator string) (number, column string, sure bool) {
 	columns := make([]separatorUse, len(s.columns))
 	decimal := false

@@ -57,8 +57,8 @@ var timeLayoutElements = []struct{ text, part string }{
 	{"Z07", "offset"},
 }
 
-// firstTimeLayoutElement returns the element at the start of a layout and the part of the time that it represents. Both
-// are empty if the layout starts with other text.
+// firstTimeLayoutElement returns the element at the start of a time layout and the part of the time that the element
+// represents. Both are empty if the layout starts with other text.
 func firstTimeLayoutElement(layout string) (text, part string) {
 	for _, e := range timeLayoutElements {
 		if strings.HasPrefix(layout, e.text) {
@@ -82,7 +82,7 @@ func countTimeParts(layout string) map[string]int {
 }
 
 // checkTimeLayout returns an error if a layout contains a literal offset, such as +0100, or the same part of the time
-// twice. Package time accepts such layouts but parses wrong times with them: in +0100, 01 means the month.
+// twice. Package time accepts such layouts but then parses wrong times. In +0100, for example, 01 means the month.
 func checkTimeLayout(layout string) error {
 	seen := map[string]bool{}
 	for i := 0; i < len(layout); {
@@ -151,8 +151,8 @@ func (e *zoneAbbreviationError) zoneAdvice() string {
 		zone)
 }
 
-// checkZoneAbbreviation returns a *zoneAbbreviationError if package time does not know the zone abbreviation of a time.
-// The time then has a zone that package time has invented. zone is the configured zone.
+// checkZoneAbbreviation returns a *zoneAbbreviationError if package time does not know the zone abbreviation of a time,
+// and has therefore invented a zone. zone is the configured zone.
 func checkZoneAbbreviation(at time.Time, layout string, zone *time.Location) error {
 	if at.Location() == zone || at.Location() == time.UTC {
 		return nil
@@ -231,7 +231,7 @@ func parseMidnight(layout, text string, zone *time.Location, err error) (time.Ti
 
 // parseUnixTime parses a number of units since 1970.
 func parseUnixTime(text string, unit time.Duration) (int64, error) {
-	// parse integers exactly, because a float64 would round nanoseconds
+	// Parse integers exactly, because a float64 would round nanoseconds.
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		if n < 0 || n > int64(math.MaxInt64/unit) {
 			return 0, strconv.ErrRange

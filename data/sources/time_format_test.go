@@ -51,8 +51,8 @@ func TestZoneAbbreviations(t *testing.T) {
 	}
 }
 
-// TestAbbreviationAdvice checks that the advice for an unknown abbreviation is a zone, whether or not the layout is
-// set.
+// TestAbbreviationAdvice checks that the advice for an unknown zone abbreviation names a time zone, whether or not the
+// layout is configured.
 func TestAbbreviationAdvice(t *testing.T) {
 	const text = "Sun Mar  1 00:00:00 EST 2026"
 	for _, format := range []string{"", time.UnixDate} {
@@ -78,7 +78,7 @@ func TestAbbreviationAdvice(t *testing.T) {
 	}
 }
 
-// TestLayoutsThatMislead checks that layouts with which package time parses wrong times are rejected.
+// TestLayoutsThatMislead checks that layouts for which package time would parse wrong times are rejected.
 func TestLayoutsThatMislead(t *testing.T) {
 	for layout, want := range map[string]string{
 		"2006-01-02 15:04:05+0100":      "the offset +0100: write the offset as -0700 or -07:00",
@@ -135,8 +135,8 @@ func TestDateAlone(t *testing.T) {
 	}
 }
 
-// TestPlausibleFormat checks that for times that are too early another format is found in which they are between 1990
-// and 2100.
+// TestPlausibleFormat checks that for times that are too early, another time format is found in which the times are
+// between 1990 and 2100.
 func TestPlausibleFormat(t *testing.T) {
 	for _, tt := range []struct{ format, first, last, want string }{
 		{"", "20260301", "20260628", "20060102"},

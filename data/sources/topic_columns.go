@@ -103,7 +103,8 @@ func addTopicColumn(all []topicSubscription, c *data.Config, input string, usedS
 	return addToSubscription(all, a, column), nil
 }
 
-// addToSubscription adds a column to the subscription with the same filter and format as s, or to s.
+// addToSubscription adds a column to the subscription with the same filter and format as s. If there is none, it adds s
+// with this column.
 func addToSubscription(all []topicSubscription, s topicSubscription, column payloadColumn) []topicSubscription {
 	i := slices.IndexFunc(all, func(a topicSubscription) bool {
 		return a.topicFilter == s.topicFilter && a.format == s.format && a.isAvailability == s.isAvailability
@@ -171,8 +172,8 @@ func newTopicSubscription(c *data.Config, of data.TopicSettings, filter, text st
 	return s, err
 }
 
-// availabilitySubscription returns the subscription to the availability of the devices of a topic filter. {1} in
-// the configured topic is the level of the filter at the first wildcard of the entry in data.topics.
+// availabilitySubscription returns the subscription to messages about the availability of the devices under a topic
+// filter. In the configured topic, {1} means the level of the filter at the first wildcard of the entry in data.topics.
 func availabilitySubscription(of data.TopicSettings, filter string) (s topicSubscription, err error) {
 	text, levels := of.Availability, strings.Split(filter, "/")
 	for i, level := range wildcardLevels(of.Topic) {
@@ -199,8 +200,8 @@ func wildcardLevels(filter string) (all []int) {
 	return all
 }
 
-// levelsOfName returns the levels that replace {1}, {2}, … in the name of an input, or nil if the name has none of
-// them.
+// levelsOfName returns the topic levels that replace {1}, {2}, … in the name of an input, or nil if the name contains
+// none of these placeholders.
 func levelsOfName(input string, wildcards []int) ([]int, error) {
 	if !strings.ContainsAny(input, "{}") {
 		return nil, nil
@@ -238,12 +239,12 @@ func splitTopicAndPath(text string) (topic, path string, err error) {
 // topicHash returns the hash of a topic. It is used as the Source of its readings.
 func topicHash(topic string) uint64 {
 	h := fnv.New64a()
-	_, _ = io.WriteString(h, topic) // a hash never returns an error
+	_, _ = io.WriteString(h, topic) // writing to a hash never returns an error
 	return h.Sum64()
 }
 
-// checkTopicPaths reports paths that contain a slash or a space. Such a path is probably the rest of a topic that
-// contains spaces.
+// checkTopicPaths reports paths that contain a slash or a space. Such a path is probably part of a topic that contains
+// spaces and has no quotes.
 func checkTopicPaths(c *data.Config, problems *spec.ProblemList, section string) {
 	for _, input := range slices.Sorted(maps.Keys(c.ColumnByInput)) {
 		text := c.ColumnByInput[input]

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// station is a device with the inputs a and b of a task, which a broker delivers as JSON.
+// station is a device with the inputs a and b of a task, whose readings a broker delivers as JSON.
 type station struct {
 	t       *testing.T
 	gateway mqtt.Conn
@@ -28,7 +28,8 @@ type station struct {
 	at      int64 // time of the next reading, in seconds
 }
 
-// newStation follows the rows of a task. The target is b one second later, or b as a label if wait is set.
+// newStation opens the rows of a task. The target is b one second later, or b as a label that may arrive later if wait
+// is set.
 func newStation(t *testing.T, wait time.Duration, before func(*station)) *station {
 	b := memory.New(memory.Options{})
 	s := &station{t: t, gateway: b.Connect("gateway", nil), env: envAt(t.TempDir()), at: time.Now().Unix(),
@@ -56,7 +57,8 @@ func newStation(t *testing.T, wait time.Duration, before func(*station)) *statio
 	return s
 }
 
-// hear delivers readings of a and b for the given number of seconds. b is a payload in which %d is the time.
+// hear delivers readings of a and b for the given number of seconds. b is the payload of the input b, in which %d is
+// replaced by the time.
 func (s *station) hear(seconds int, b string) {
 	s.t.Helper()
 	for range seconds {
@@ -76,8 +78,8 @@ func (s *station) hear(seconds int, b string) {
 	pass(ringWriteInterval)
 }
 
-// wants takes a snapshot. It checks for rows, or for an error with column and reason, and for a trouble with the given
-// text.
+// wants takes a snapshot. It checks that the snapshot has rows, or returns an error with the given column and reason,
+// and that a trouble with the given text is reported.
 func (s *station) wants(when string, column, reason, trouble string) {
 	s.t.Helper()
 	_, err := s.rows.Snapshot()
@@ -92,18 +94,19 @@ func (s *station) wants(when string, column, reason, trouble string) {
 	}
 }
 
-// TestTroubles checks that each trouble of docs/DATA.md is reported in time, with column and reason, and ends by
-// itself.
+// TestTroubles checks that each trouble listed in docs/DATA.md is reported in time, with column and reason, and ends
+// without user action when its cause has ended.
 func TestTroubles(t *testing.T) {
 	for name, do := range troubleCases {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, do) })
 	}
 }
 
-// goodPayload is a reading of b in which %d is the time.
+// goodPayload is the payload of a valid reading of b, in which %d is replaced by the time.
 const goodPayload = `{"t":%d,"v":2}`
 
-// troubleCases contains the ways in which a device enters and leaves a trouble, each in a synctest bubble.
+// troubleCases contains the ways in which a trouble of a device begins and ends. Each function runs on a simulated
+// clock.
 var troubleCases = map[string]func(t *testing.T){
 	"a topic that never speaks": func(t *testing.T) {
 		s := newStation(t, 0, nil)

@@ -20,8 +20,9 @@ const Namespace = "spBv1.0"
 
 // Names of metrics with a meaning in the protocol.
 const (
-	RebirthMetric      = "Node Control/Rebirth" // with this metric, a host requests the births of a node
-	BirthSessionMetric = "bdSeq"                // number that connects the death of a node with its birth
+	RebirthMetric = "Node Control/Rebirth" // with this metric, a host requests the births of a node
+	// BirthSessionMetric contains the session number that connects the death message of a node with its birth message.
+	BirthSessionMetric = "bdSeq"
 )
 
 // unitProperty is the property of a metric with its unit.
@@ -41,12 +42,12 @@ type Metric struct {
 	Alias      uint64
 	HasAlias   bool
 	Timestamp  uint64 // in milliseconds since 1970; 0 means none
-	DataType   uint64 // 0 means none
+	DataType   uint64 // data type of the value; 0 means none
 	IsNull     bool   // whether the value is unknown
-	Unit       string // the property engUnit; empty means none
+	Unit       string // unit in the property engUnit; empty means no unit
 	ValueField Field  // field that contains the value; 0 means none
 	Bits       uint64 // value as bits, or 0 or 1 for a boolean
-	Text       string // value of FieldString
+	Text       string // text, if ValueField is FieldString
 }
 
 // Field is the number of a field with a value.
@@ -103,14 +104,14 @@ func NewNull(name string, dataType uint64) Metric {
 // Milliseconds returns a time as a timestamp.
 func Milliseconds(t time.Time) uint64 { return uint64(max(0, t.UnixMilli())) }
 
-// RebirthCommand returns the payload of a command that requests the births of a node.
+// RebirthCommand returns the payload of a command that requests the birth messages of a node.
 func RebirthCommand(now time.Time) Payload {
 	m := NewBoolean(RebirthMetric, true)
 	m.Timestamp = Milliseconds(now)
 	return Payload{Timestamp: m.Timestamp, Metrics: []Metric{m}}
 }
 
-// RequestsRebirth reports whether the payload is a command that requests the births of a node.
+// RequestsRebirth reports whether the payload is a command that requests the birth messages of a node.
 func (p *Payload) RequestsRebirth() bool {
 	return slices.ContainsFunc(p.Metrics, func(m Metric) bool {
 		return m.Name == RebirthMetric && m.ValueField == FieldBoolean && m.Bits != 0
@@ -252,8 +253,8 @@ func decodeMetric(b []byte) (m Metric, err error) {
 	return m, err
 }
 
-// decodeUnit returns the unit in the properties of a metric, or "" if there is none. The keys and the values of
-// properties are in the same order.
+// decodeUnit returns the unit in the properties of a metric, or "" if the metric has no unit. The keys and the values
+// of the properties are in the same order.
 func decodeUnit(b []byte) (unit string, err error) {
 	var keys, values []string
 	err = forEachField(b, func(number protowire.Number, v fieldValue) error {
@@ -266,7 +267,7 @@ func decodeUnit(b []byte) (unit string, err error) {
 		case number == 2:
 			value := ""
 			err = forEachField(text, func(number protowire.Number, v fieldValue) error {
-				if number != 8 { // the value is no text
+				if number != 8 { // the value is not a text
 					return nil
 				}
 				text, err := v.bytes()

@@ -23,7 +23,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamage checks that each payload that is cut short, or whose bytes are changed, gives an error or a payload.
+// TestDamage checks that decoding a payload that was truncated or changed never panics.
 func TestDamage(t *testing.T) {
 	p := RebirthCommand(time.Unix(1772366400, 0))
 	encoded := p.Encode()
@@ -46,8 +46,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDocumented decodes and encodes the NDATA message of chapter 6 of the specification. SOURCE.md in the folder of
-// the file tells its source.
+// TestDocumented decodes and encodes the NDATA message in chapter 6 of the specification. SOURCE.md in the folder of
+// the file names its source.
 func TestDocumented(t *testing.T) {
 	documented, err := os.ReadFile("../sources/testdata/devices/05c-sparkplug-ndata.bin")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // ColumnSummary describes the values of a column or an input.
 type ColumnSummary struct {
 	Name       string `json:"name"`
-	FileColumn string `json:"in,omitempty"` // name in the file, if it is different
+	FileColumn string `json:"in,omitempty"` // name of the column in the file, if it differs from Name
 	Unit       string `json:"unit,omitempty"`
 	Used       uint64 `json:"used"` // number of used values
 	Missing    uint64 `json:"missing"`
@@ -81,14 +81,15 @@ func clampToFinite(v float64) float64 {
 	return max(min(v, math.MaxFloat64), -math.MaxFloat64)
 }
 
-// ReservoirSample is a random sample of bounded size. It contains all added values until it is full.
+// ReservoirSample is a random sample of bounded size. Until it is full, it contains all added values.
 type ReservoirSample[E any] struct {
 	All       []E
 	SeenCount int
 	draw      *rand.Rand
 }
 
-// AddValue adds a value to the sample. If the sample is full, the value replaces a random one or is dropped.
+// AddValue adds a value to the sample. If the sample is full, the value either replaces a random value of the sample or
+// is dropped.
 func (s *ReservoirSample[E]) AddValue(e E) {
 	s.SeenCount++
 	if len(s.All) < MaxHistogramSample {
@@ -106,7 +107,7 @@ func (s *ReservoirSample[E]) AddValue(e E) {
 // MaxDistinctTexts is the maximum number of distinct texts stored per column.
 const MaxDistinctTexts = 16
 
-// textCounts counts texts, and stores the first distinct ones with their counts.
+// textCounts counts texts. It stores the first distinct texts with the number of occurrences of each.
 type textCounts struct {
 	distinctTexts []string
 	counts        []int
@@ -118,7 +119,7 @@ func (t *textCounts) AddText(text string) {
 	i := slices.Index(t.distinctTexts, text)
 	if i < 0 && len(t.distinctTexts) < MaxDistinctTexts {
 		i = len(t.distinctTexts)
-		// copy, because the cell refers to its whole record
+		// Copy the text, because the cell refers to the memory of its whole record.
 		t.distinctTexts, t.counts = append(t.distinctTexts, strings.Clone(text)), append(t.counts, 0)
 	}
 	if i >= 0 {

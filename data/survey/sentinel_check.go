@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// ReasonSentinel means that a number probably means a missing value, such as -127 or 65535. The values are still
+// ReasonSentinel means that a number, such as -127 or 65535, probably represents a missing value. The values are still
 // used.
 const ReasonSentinel data.UnusedReason = "sentinel"
 
@@ -22,7 +22,7 @@ type extremeValue struct {
 	sign  float64 // 1 for the highest value, -1 for the lowest value
 	value float64
 	count uint64
-	// next is the next value inwards. It is only valid if hasNext is true.
+	// next is the value nearest to the extreme value. It is only valid if hasNext is true.
 	next    float64
 	hasNext bool
 }

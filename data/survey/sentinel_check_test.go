@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestSentinels checks which columns are reported, and the remedy.
+// TestSentinels checks for which columns AddSentinelFault adds a fault, and the advice in the fault.
 func TestSentinels(t *testing.T) {
 	repeat := func(v float64, n int) []float64 { return slices.Repeat([]float64{v}, n) }
 	outdoor := []float64{-9.5, 3, 12.25, 20, 31, 35, 8, 8, 8, 8}

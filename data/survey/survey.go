@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// StoredSource is the stored data of a source: a file, or the ring of a [data.ReadingCollector]. It collects nothing,
-// so a collector may run at the same time.
+// StoredSource is the stored data of a source: a file, or the ring of a [data.ReadingCollector]. Reading a StoredSource
+// collects no new readings, so a collector may run at the same time.
 type StoredSource interface {
 	data.Source
 	// Survey reads and describes the whole source. w is the query of a task; nil if no task is known.
@@ -27,8 +27,8 @@ type SourceSurvey struct {
 	LatestTime      time.Time       `json:"last,omitzero"` // latest time of a line or reading
 	Columns         []ColumnSummary `json:"columns"`
 	UnwantedColumns []string        `json:"others,omitempty"` // names of columns that the query does not require
-	// ConfigChanges lists the changes of the section that the file requires. The other fields are computed as if the
-	// changes had been made.
+	// ConfigChanges lists the changes of the configuration section that the file requires. The other fields are
+	// computed as if these changes had been made.
 	ConfigChanges []SuggestedConfigChange `json:"changes,omitempty"`
 	Faults        []*DataFaultGroup       `json:"faults,omitempty"`
 }
@@ -87,7 +87,7 @@ func (s *SourceSurvey) AddFault(column string, why data.UnusedReason, f DataFaul
 func (s *SourceSurvey) AddReadFailure(err error) {
 	f := DataFault{Problem: err.Error()}
 	if bad, ok := err.(*data.FileError); ok { //nolint:errorlint // a wrapped one says more
-		// a file of a folder or a pattern
+		// The file is one of several in a folder or matched by a pattern.
 		if f = (DataFault{Line: bad.Line, Problem: bad.Problem}); bad.File != s.SourcePath {
 			f.File = bad.File
 		}
@@ -131,7 +131,8 @@ func NewInputColumnSurvey(in spec.InputSeries, by rows.ValueRules) *ColumnSurvey
 	return c
 }
 
-// CountReading counts a reading. It returns the reason if the reading is rejected. Readings before mark are late.
+// CountReading counts a reading. If the reading is rejected, it returns the reason. Readings before the time mark are
+// late.
 func (c *ColumnSurvey) CountReading(r data.Reading, mark int64) data.UnusedReason {
 	v, why := c.CheckReading(r)
 	if why == "" && r.Time < mark-int64(c.labelLateness) {
@@ -179,7 +180,7 @@ func NeededInputs(w *data.RowQuery) []spec.InputSeries {
 	})
 }
 
-// SuggestedConfigChange is a new value for a key of the section.
+// SuggestedConfigChange is a suggested new value for a key of the configuration section.
 type SuggestedConfigChange struct {
 	Key    string `json:"key"` // key without the name of the section; empty if the file itself must be changed
 	Value  string `json:"value"`
@@ -193,7 +194,7 @@ type RowsDescription struct {
 	QualityReport data.QualityReport
 }
 
-// DescribeRows makes the rows of a source for a query and describes them.
+// DescribeRows makes the rows of a source for a query and returns a description of the rows.
 func DescribeRows(s data.Source, w data.RowQuery) (m RowsDescription, err error) {
 	by := &measuringPreparer{w.Preparer, make([]runningStats, len(w.Features)+1)}
 	w.Preparer = by
@@ -212,7 +213,7 @@ func DescribeRows(s data.Source, w data.RowQuery) (m RowsDescription, err error)
 
 // measuringPreparer computes the statistics of the rows before it prepares them.
 type measuringPreparer struct {
-	data.RowPreparer // may be nil
+	data.RowPreparer // preparer of the task; may be nil
 	columns          []runningStats
 }
 

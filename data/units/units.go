@@ -18,7 +18,7 @@ var identity = Conversion{Factor: 1}
 // Apply returns the converted value.
 func (c Conversion) Apply(x float64) float64 {
 	if c == identity {
-		return x // keeps the sign of zero
+		return x // returning x keeps the sign of zero
 	}
 	return float64(c.Factor*x) + c.Offset // the conversion prevents a fused operation, which rounds differently
 }
@@ -45,11 +45,12 @@ func Between(from, to string) (Conversion, error) {
 	return Conversion{a.factor / b.factor, (a.offset - b.offset) / b.factor}, nil
 }
 
-// unit is an entry of the table of units. A value x of the unit is factor·x + offset in the base unit of the quantity.
+// unit is an entry of the table of units. A value x in this unit is factor·x + offset in the base unit of the same
+// quantity.
 type unit struct {
 	quantity       string
 	factor, offset float64
-	names          string // spellings, separated by spaces
+	names          string // spellings of the unit, separated by spaces
 }
 
 // table contains all units. The first unit of each quantity is its base unit.
@@ -185,8 +186,8 @@ var table = []unit{
 	{"sound level", 1, 0, "dB dBA dB(A)"},
 }
 
-// find returns the unit with a spelling, or nil if the unit is unknown. Upper and lower case are significant if
-// several units differ only in case, such as mW and MW.
+// find returns the unit with the given spelling, or nil if the unit is unknown. Case is significant if several units
+// differ only in case, such as mW and MW.
 func find(text string) *unit {
 	text = normalized(text)
 	var folded *unit
@@ -213,5 +214,5 @@ func find(text string) *unit {
 var spellingVariants = strings.NewReplacer(" ", "", "\u00a0", "", "\u03bc", "µ", "\u2126", "Ω", "²", "2", "³", "3",
 	"º", "°", "℃", "°C", "℉", "°F", "⋅", "·")
 
-// normalized returns the text of a unit without spaces and variants of characters.
+// normalized returns the text of a unit without spaces, and with one spelling for each character.
 func normalized(text string) string { return spellingVariants.Replace(strings.TrimSpace(text)) }

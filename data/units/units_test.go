@@ -45,7 +45,8 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// Two spellings of a unit must not change a value by rounding.
+// TestSpellingsConvertExactly checks that converting between two spellings of a unit does not change a value by
+// rounding.
 func TestSpellingsConvertExactly(t *testing.T) {
 	for _, u := range table {
 		names := strings.Fields(u.names)
@@ -63,7 +64,7 @@ func TestBetweenRefuses(t *testing.T) {
 		{"furlong", "m", `"furlong" is an unknown unit and cannot be converted to "m"`},
 		{"m", "furlong", `"m" cannot be converted to "furlong", which is an unknown unit`},
 		{"furlong", "parsec", `"furlong" and "parsec" are different units, and both are unknown`},
-		{"mw", "W", `"mw" is an unknown unit and cannot be converted to "W"`}, // mW or MW
+		{"mw", "W", `"mw" is an unknown unit and cannot be converted to "W"`}, // the unit may be mW or MW
 		{"", "W", `"" is an unknown unit and cannot be converted to "W"`},
 	} {
 		if _, err := Between(tt.from, tt.to); err == nil || err.Error() != tt.want {
@@ -72,7 +73,7 @@ func TestBetweenRefuses(t *testing.T) {
 	}
 }
 
-// Each spelling must belong to one unit, or the order of the table would decide.
+// TestSpellingsAreUnique checks that each spelling belongs to one unit. Otherwise the order of the table would decide.
 func TestSpellingsAreUnique(t *testing.T) {
 	unitByName := map[string]int{}
 	for i, u := range table {

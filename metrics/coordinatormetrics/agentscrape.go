@@ -54,7 +54,7 @@ func (s *fleetReports) serveScrapeTargets(w http.ResponseWriter, req *http.Reque
 		groups = append(groups, g)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(groups) // ignore: the client may have disconnected
+	_ = json.NewEncoder(w).Encode(groups) // ignore the error, because the client may have disconnected
 }
 
 // isScrapeAddress reports whether an address has the form host:port. Agents may report any text, but Prometheus accepts

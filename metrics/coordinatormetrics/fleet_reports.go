@@ -17,14 +17,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fleetReports stores the latest metrics report of each agent and aggregates the reports into metrics of all agents,
-// whose gauges ignore stale reports. Such metrics cannot be derived from single events.
+// fleetReports stores the latest metrics report of each agent and aggregates the reports into metrics of all agents
+// together. The aggregated gauges ignore stale reports. Such metrics cannot be derived from single events.
 type fleetReports struct {
 	now               func() time.Time
 	counterBySeriesID map[uint8]prometheus.Counter // counters of all agents together, by ReportedSeries.ID
 	descs             fleetMetricDescs
 
-	mu                  sync.Mutex // protects the map; scrapes run concurrently
+	mu                  sync.Mutex // protects the map of reports, because scrapes run concurrently
 	newestReportByAgent map[wire.AgentID]agentReport
 }
 
@@ -40,7 +40,8 @@ func (r *agentReport) isFresh(now time.Time) bool {
 	return now.Sub(r.receivedAt) <= 3*time.Duration(max(r.IntervalSeconds, 1))*time.Second
 }
 
-// metricValue returns the value of the metric with this id. It reports false if the report does not contain it.
+// metricValue returns the value of the metric with this ID in the report. It reports false if the report does not
+// contain the metric.
 func (r *agentReport) metricValue(id uint8) (float64, bool) {
 	i, ok := slices.BinarySearchFunc(r.Metrics, id,
 		func(x wire.ReportMetric, id uint8) int { return cmp.Compare(x.ID, id) })
@@ -53,7 +54,7 @@ func (r *agentReport) metricValue(id uint8) (float64, bool) {
 // fitAgentSeriesID is the ID of the reported series that shows whether an agent can perform the task.
 var fitAgentSeriesID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+agentround.TaskFitnessOK+`"`)
 
-// spreadSeries lists the series whose distribution over the fleet is exported.
+// spreadSeries lists the reported series whose distribution over all agents (the fleet) is exported.
 var spreadSeries = []struct {
 	id         uint8
 	name, help string
@@ -132,8 +133,8 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 	return s
 }
 
-// addFleetCounter registers a counter that sums a metric over all agents, with one series per value of a label. more
-// contains further labels of the agents' series.
+// addFleetCounter registers a counter that sums a metric over all agents, with one series per value of a label. The
+// argument more contains further labels that select the agents' series.
 func (s *fleetReports) addFleetCounter(r metrics.Registrar, name, help, metric, label string, values []string,
 	more string) {
 	vec := r.NewCounterVec(name, help, label)
@@ -142,9 +143,9 @@ func (s *fleetReports) addFleetCounter(r metrics.Registrar, name, help, metric, 
 	}
 }
 
-// recordReport stores a report and adds its increases to the counters of all agents; an agent's counters begin with 0
-// when the agent starts. The first report of an agent to this process is only a baseline, because the counters may have
-// increased earlier.
+// recordReport stores a report and adds its increases to the counters of all agents together. The counters of an agent
+// begin with 0 when the agent starts. The first report of an agent to this process is used only as a baseline, because
+// the agent's counters may have increased before this process started.
 func (s *fleetReports) recordReport(f coordinator.AgentReportReceived) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +191,7 @@ func (s *fleetReports) Collect(metrics chan<- prometheus.Metric) {
 	versions, able := map[string]bool{}, 0.
 	for _, r := range fresh {
 		versions[r.SoftwareVersion] = true
-		// compare with 1, because an agent may report any value
+		// Compare with 1, because an agent may report any value.
 		if x, _ := r.metricValue(fitAgentSeriesID); x == 1 {
 			able++
 		}

@@ -39,10 +39,10 @@ func (s *roundUpdateSums) addUpdate(round wire.RoundID, u *wire.Update, norm flo
 	s.normSum += norm
 }
 
-// describeMeans sets the metrics to the unweighted means over all accepted updates of a round. If a restart has lost
-// some updates, it removes the means, because the mean of the rest would look like a change.
+// describeMeans sets the metrics to the unweighted means over all accepted updates of a round. If some updates were
+// lost in a restart, it removes the means, because the mean of the remaining updates would look like a change.
 func (s *roundUpdateSums) describeMeans(d *observe.EventDescription, round wire.RoundID, accepted int) {
-	n := math.NaN() // without updates the means are NaN
+	n := math.NaN() // if no update was accepted, the means are NaN
 	if s.round == round && s.updateCount == accepted {
 		n = float64(accepted)
 	}

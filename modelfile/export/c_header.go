@@ -61,7 +61,7 @@ func (n *network) describeLayers() string {
 	return text
 }
 
-// constantsSize returns the size in bytes of the constants in the header.
+// constantsSize returns the total size in bytes of the constants in the C header.
 func (n *network) constantsSize() int {
 	total := len(n.ParameterBytes)
 	if n.isStandardized() {

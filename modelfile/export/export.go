@@ -1,5 +1,5 @@
 // Package export writes trained models for other programs, as ONNX files or as C headers for microcontrollers. Both
-// accept unscaled features and agree with learner.Predictor within 1e-5.
+// formats take unscaled features as input. Their predictions agree with learner.Predictor within 1e-5.
 package export
 
 import (
@@ -40,15 +40,15 @@ type layer struct {
 }
 
 // filterLayer is a convolution layer with weights of shape [out, channels, kernel], followed by max pooling over pool
-// steps. The embedded layer has channels·kernel inputs.
+// steps. The embedded layer has channels·kernel inputs and one output per filter.
 type filterLayer struct {
 	layer
 	channels, kernel, pool  int
 	inputSteps, outputSteps int // number of steps per channel before and after the layer
 }
 
-// network is the representation of a model for both export formats. It contains standardised and clipped features,
-// layers with an activation between them, and the interpretation of the outputs.
+// network is the representation of a model from which both export formats are written. It contains the standardisation
+// and clipping of the features, the layers with an activation between them, and the interpretation of the outputs.
 type network struct {
 	*modelfile.Model
 	filters    []filterLayer
@@ -128,8 +128,8 @@ func (n *network) hiddenActivation() spec.Activation {
 	return n.Architecture.Activation
 }
 
-// isAutoencoder reports whether the model is an autoencoder. Its output is the reconstruction error of the row.
+// isAutoencoder reports whether the model is an autoencoder, whose output is the reconstruction error of the row.
 func (n *network) isAutoencoder() bool { return n.Architecture.Kind == spec.ModelAutoencoder }
 
-// isLogistic reports whether the model has a single output, the log-odds of class 1.
+// isLogistic reports whether the model has a single output that contains the log-odds of class 1.
 func (n *network) isLogistic() bool { return n.Architecture.Risk == spec.LossLogistic }

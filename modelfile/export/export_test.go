@@ -50,7 +50,8 @@ func models(t testing.TB) map[string]*modelfile.Model {
 			Risk: spec.LossLogistic},
 	}
 	for _, loss := range spec.DeviceLossKinds() {
-		if _, known := architectures[string(loss)]; !known && loss != spec.LossSquared { // "linear" has squared loss
+		// The architecture "linear" has squared loss.
+		if _, known := architectures[string(loss)]; !known && loss != spec.LossSquared {
 			architectures[string(loss)] = learner.Architecture{Outputs: 1, Risk: loss, HasBias: true}
 		}
 	}
@@ -130,7 +131,7 @@ func rows(m *modelfile.Model) (all [][]float32) {
 	return all
 }
 
-// want returns the value and outputs that our own predictor computes for a row.
+// want returns the value and the outputs that learner.Predictor computes for a row.
 func want(t testing.TB, p *learner.Predictor[float32], row []float32) (value float64, outputs []float64) {
 	t.Helper()
 	said := p.Predict(row)
@@ -140,7 +141,7 @@ func want(t testing.TB, p *learner.Predictor[float32], row []float32) (value flo
 	return said.Value, outputs
 }
 
-// near reports whether a and b are equal to 1e-5, relative for large numbers.
+// near reports whether a and b differ by at most 1e-5, relative to b for large numbers.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-5*max(1, math.Abs(b)) }
 
 const mainC = `
@@ -201,7 +202,7 @@ func TestC(t *testing.T) {
 	}
 }
 
-// compare checks lines of a value and outputs against our own predictor.
+// compare checks printed lines with a value and outputs against the results of learner.Predictor.
 func compare(t *testing.T, m *modelfile.Model, all [][]float32, said string) {
 	t.Helper()
 	p, err := m.Predictor()
@@ -225,7 +226,7 @@ func compare(t *testing.T, m *modelfile.Model, all [][]float32, said string) {
 	}
 }
 
-// TestWrite checks that encoding is deterministic and that a model without predictions is rejected.
+// TestWrite checks that encoding is deterministic, and that a model that cannot make predictions is rejected.
 func TestWrite(t *testing.T) {
 	m := models(t)["tanh"]
 	for _, f := range []export.Format{export.FormatONNX, export.FormatC} {

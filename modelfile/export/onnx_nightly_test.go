@@ -11,7 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/modelfile/export"
 )
 
-// predictONNX prints the value and outputs of the model in the first file for each row of the second file.
+// predictONNX is a Python program. For each row in the second file, it prints the value and the outputs of the model in
+// the first file.
 const predictONNX = `
 import sys
 import numpy as np
@@ -28,7 +29,7 @@ for i in range(len(rows)):
     print(repr(float(first)), *(repr(float(v)) for v in values))
 `
 
-// TestONNX checks that the ONNX runtime from PyPI predicts the same as agentd.
+// TestONNX checks that predictions of the ONNX runtime from PyPI equal the predictions of agentd.
 func TestONNX(t *testing.T) {
 	dir := t.TempDir()
 	python := filepath.Join(dir, "venv", "bin", "python")

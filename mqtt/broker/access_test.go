@@ -16,7 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
 )
 
-// allow returns an Options.Allow with our rules, which gives full access to the observer.
+// allow returns an Options.Allow function with fedmesh's access rules, which also gives full access to the user
+// "observer".
 func allow(t *testing.T) func(string, string, bool) bool {
 	t.Helper()
 	rules, err := acl.NewRuleTable("")
@@ -39,7 +40,7 @@ func asUser(s *broker.Server) func(string) mqtt.Options {
 func TestAccessWithPasswords(t *testing.T) {
 	s := start(t, broker.Options{Authenticate: password, Allow: allow(t)})
 	acltest.Run(t, acltest.Broker{RefusesFilters: true, Options: asUser(s)})
-	denied := 1 // one denial is the denial of the will
+	denied := 1 // denied starts at 1, because the denial of the will was counted already
 	for _, row := range acltest.Table {
 		for _, user := range acltest.Users {
 			if !row.MayWrite(user) {
@@ -87,7 +88,7 @@ func TestCertificatesRefused(t *testing.T) {
 		"none":                 {nil, "did not answer CONNECT"},
 		"of another authority": {[]tls.Certificate{b.Issue(t, "air-press")}, "did not answer CONNECT"},
 		"without a name":       {[]tls.Certificate{a.Issue(t, "")}, "did not answer CONNECT"},
-		// also without Allow
+		// This refusal also happens without Options.Allow.
 		"of another user": {[]tls.Certificate{a.Issue(t, "air-press-2")}, "refused client id air-press"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,8 +135,8 @@ func TestPasswordsOverTLS(t *testing.T) {
 	}
 }
 
-// TestMessagesAreCheckedOnDelivery checks that each message, retained or live, is checked against the rules, even if
-// the filter was granted.
+// TestMessagesAreCheckedOnDelivery checks that each delivered message, retained or live, is checked against the access
+// rules, even if the subscription was granted.
 func TestMessagesAreCheckedOnDelivery(t *testing.T) {
 	s := start(t, broker.Options{
 		Authenticate: func(string, string, string) bool { return true },
@@ -160,8 +161,8 @@ func TestMessagesAreCheckedOnDelivery(t *testing.T) {
 	}
 }
 
-// TestDeniedIsAcknowledged checks that a forbidden message is acknowledged, because a device would repeat a refused
-// message forever.
+// TestDeniedIsAcknowledged checks that a forbidden message is acknowledged, because a device would send an
+// unacknowledged message again forever.
 func TestDeniedIsAcknowledged(t *testing.T) {
 	lines := make(chan string, 10)
 	s := start(t, broker.Options{

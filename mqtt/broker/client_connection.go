@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// pieceBytes is the approximate number of bytes per write. Each write has its own deadline, so a slow client stays
-	// connected but a stalled one does not.
+	// pieceBytes is the approximate number of bytes per write. Each write has its own deadline, so that a slow client
+	// stays connected but a client that has stopped reading is disconnected.
 	pieceBytes = 64 << 10
 	// lingerTimeout is the maximum time to send queued data after mochi closes the connection, such as a CONNACK with a
 	// refusal.
@@ -21,8 +21,8 @@ const (
 
 var errTooSlow = errors.New("broker: client is too slow, its send queue is full")
 
-// conn is a connection whose Write never blocks. Write queues the data and a goroutine sends it. A queue overflow
-// closes the connection.
+// conn is a connection whose Write never blocks. Write appends the data to a queue, which a separate goroutine sends.
+// If the queue is full, the connection is closed.
 type conn struct {
 	net.Conn
 	socket          net.Conn // TCP connection below TLS; equal to Conn if TLS is not used
@@ -76,7 +76,7 @@ func (c *conn) handshake(due time.Time) error {
 	return nil
 }
 
-// releaseRetained releases the read lock on retained messages, if it is held.
+// releaseRetained releases the read lock on the retained messages if this connection holds it.
 func (c *conn) releaseRetained() {
 	if unlock := c.unlockRetained; unlock != nil {
 		c.unlockRetained = nil
@@ -111,7 +111,7 @@ func (c *conn) signal() {
 	}
 }
 
-// SetDeadline sets only the read deadline: mochi calls it with the keepalive, which does not apply to writes.
+// SetDeadline sets only the read deadline. Mochi calls it with the keepalive timeout, which does not apply to writes.
 func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
 // Close stops reading immediately. It closes the connection when the queue is sent, at most lingerTimeout later.

@@ -4,7 +4,7 @@
 // that stops reading blocks all others. In a measurement a healthy subscriber waited 66 s. Here each connection has a
 // bounded queue with its own writer, and a client that does not read is disconnected. Mochi also deletes retained
 // messages after a day, accepts packets of any size before login, and waits for CONNECT without a timeout. This package
-// prevents all three.
+// prevents these three problems.
 //
 // With TLS, client certificates and the rules of package acl as Options.Allow, the broker enforces the same access
 // rules as Mosquitto with the files of packaging/mosquitto: a device can read and write only its own topics. With the

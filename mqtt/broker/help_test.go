@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// patience is the maximum wait for an event; tests normally take much less.
+// patience is the maximum time that a test waits for an event; tests normally take much less.
 const patience = 10 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

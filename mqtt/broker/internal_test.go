@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 )
 
-// TestRetainedMessagesNeverExpire lets time pass in a synctest bubble, in which mochi checks for expired messages every
-// second.
+// TestRetainedMessagesNeverExpire checks that mochi, which looks for expired messages every second, deletes no retained
+// message. The test runs on simulated time.
 func TestRetainedMessagesNeverExpire(t *testing.T) {
 	for name, c := range map[string]struct {
 		expiry int64 // expiry interval in seconds, which replaces the interval of mochiOptions
@@ -70,8 +70,8 @@ func TestNoConnectNoConnection(t *testing.T) {
 	})
 }
 
-// TestTheFileIsWhatIsRetained checks that the file contains the newest retained message, although mochi may report
-// concurrent messages in a different order.
+// TestTheFileIsWhatIsRetained checks that the file of a topic contains the topic's newest retained message, although
+// mochi may report concurrent messages in a different order.
 func TestTheFileIsWhatIsRetained(t *testing.T) {
 	s := mochi.New(nil)
 	k := &retainedStore{dir: t.TempDir(), topics: s.Topics, logger: slog.New(slog.DiscardHandler)}
@@ -92,7 +92,7 @@ func TestTheFileIsWhatIsRetained(t *testing.T) {
 	}
 }
 
-// TestNoHandshakeNoConnection checks that the timeout for CONNECT also applies to a slow TLS handshake.
+// TestNoHandshakeNoConnection checks that the time limit for CONNECT includes a slow TLS handshake.
 func TestNoHandshakeNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := &tls.Config{Certificates: []tls.Certificate{acltest.NewAuthority(t).Issue(t, "broker")}}
@@ -112,8 +112,8 @@ func TestNoHandshakeNoConnection(t *testing.T) {
 	})
 }
 
-// TestTLSDoesNotWaitForAStalledClient checks that closing a TLS connection does not wait for a stalled client.
-// crypto/tls would wait five seconds to send its close_notify.
+// TestTLSDoesNotWaitForAStalledClient checks that closing a TLS connection does not wait for a client that has stopped
+// reading. The package crypto/tls would wait five seconds to send its close_notify message.
 func TestTLSDoesNotWaitForAStalledClient(t *testing.T) {
 	for name, end := range map[string]struct {
 		do   func(c *conn)

@@ -19,21 +19,21 @@ const acceptPause = 100 * time.Millisecond
 // listener accepts connections and passes them to mochi, each with a bounded queue.
 type listener struct {
 	socket             net.Listener
-	tls                *tls.Config // nil without TLS
+	tls                *tls.Config // TLS configuration; nil without TLS
 	maxConns, maxPerIP int
 	logger             *slog.Logger
 
 	closing      chan struct{}
 	closedAsSlow atomic.Int64
-	running      sync.WaitGroup // counts the connections and Serve
+	running      sync.WaitGroup // counts the open connections and the Serve call
 
 	mu              sync.Mutex
 	closed          bool
 	refusedSinceLog int       // refused connections since the last log line
-	refusalLoggedAt time.Time // time of the last log line
+	refusalLoggedAt time.Time // time of the last log line about refused connections
 	conns           map[*conn]struct{}
 	connCountByIP   map[netip.Addr]int
-	clients         map[string]*conn // newest connection for each client id
+	clients         map[string]*conn // newest connection by client id
 }
 
 var _ listeners.Listener = (*listener)(nil)
@@ -53,8 +53,8 @@ func (l *listener) Protocol() string        { return "tcp" }
 func (l *listener) Address() string         { return l.socket.Addr().String() }
 func (l *listener) Init(*slog.Logger) error { return nil }
 
-// Serve accepts connections until Close. Mochi's own listeners end after the first failed accept, and no client can
-// connect any more.
+// Serve accepts connections until Close. It continues after a failed accept, unlike mochi's own listeners, which stop
+// so that no further client can connect.
 func (l *listener) Serve(establish listeners.EstablishFn) {
 	if !l.admit(nil) {
 		return
@@ -102,8 +102,8 @@ func (l *listener) reportRefusal(from net.Addr) {
 	}
 }
 
-// admit registers a connection, or the accept loop if c is nil. It reports false if the listener is closed or a limit
-// is reached. At a limit, the oldest connection without a login is closed to make room.
+// admit registers a connection, or registers the accept loop if c is nil. It reports false if the listener is closed or
+// a connection limit is reached. At a limit, the oldest connection without a login is closed to make room.
 func (l *listener) admit(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,12 +124,12 @@ func (l *listener) admit(c *conn) bool {
 	return true
 }
 
-// loginTime is the minimum time that a client has for TLS and CONNECT before its connection may be closed for another
-// one.
+// loginTime is the minimum time that a client has for the TLS handshake and CONNECT before its connection may be closed
+// in favour of another client.
 const loginTime = time.Second
 
-// closeOldestPendingLogin closes the oldest matching connection without a login, if it is older than loginTime.
-// Otherwise silent connections could lock out all clients.
+// closeOldestPendingLogin closes the oldest connection without a login for which of returns true, if the connection is
+// older than loginTime. Otherwise clients that send no CONNECT could lock out all other clients.
 func (l *listener) closeOldestPendingLogin(of func(*conn) bool) bool {
 	var oldest *conn
 	for c := range l.conns {
@@ -184,9 +184,9 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	}
 }
 
-// takeOverClientID makes c the connection of a client id. It returns when mochi has ended the previous connection and
-// published its will. If both overlapped, the end of the older connection would remove the newer one from mochi's list,
-// or the older will could follow newer messages.
+// takeOverClientID makes c the connection of a client id. It returns when mochi has ended the previous connection of
+// the client id and published its will. If both connections overlapped, the end of the older connection would remove
+// the newer connection from mochi's list, or the will of the older connection could follow newer messages.
 func (l *listener) takeOverClientID(clientID string, c *conn) {
 	l.mu.Lock()
 	before := l.clients[clientID]
@@ -225,9 +225,9 @@ func (l *listener) reportSlowClient(c *conn) {
 	l.logger.Warn("broker closed the connection of a slow client", "from", c.RemoteAddr().String())
 }
 
-// Close closes all connections and waits for them, because mochi then waits for its own count, which must not grow.
-// Mochi's own method to close clients is not used. It acquires a read lock recursively and deadlocks if a leaving
-// client requests the write lock in between.
+// Close closes all connections and waits until they have ended, because mochi then waits for its own connection count,
+// which must not grow any more. Mochi's own method to close clients is not used. It acquires a read lock recursively
+// and deadlocks if a leaving client requests the write lock in between.
 func (l *listener) Close(listeners.CloseFn) {
 	l.mu.Lock()
 	if l.closed {

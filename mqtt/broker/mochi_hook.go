@@ -71,13 +71,14 @@ func (h *mochiHook) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) {
 	h.takeOverClientID(cl.ID, connOf(cl))
 }
 
-// OnACLCheck checks subscriptions and deliveries. Publishing is always allowed here and checked in OnPublish. A refusal
-// here would close the connection, and the client would reconnect and repeat the message forever.
+// OnACLCheck checks subscriptions and deliveries against the access rules. It allows all publishing, which OnPublish
+// checks instead: if OnACLCheck refused a message, mochi would close the connection, and the client would reconnect and
+// repeat the message forever.
 func (h *mochiHook) OnACLCheck(cl *mochi.Client, topic string, toWrite bool) bool {
 	return toWrite || h.options.Allow == nil || h.options.Allow(connOf(cl).user, topic, false)
 }
 
-// OnPublish drops messages that the client may not publish or retain. They are still acknowledged.
+// OnPublish drops messages that the client may not publish or retain. Dropped messages are still acknowledged.
 func (h *mochiHook) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
 	if !h.mayPublish(cl, pk.TopicName) {
 		return pk, packets.CodeSuccessIgnore
@@ -124,7 +125,7 @@ func (h *mochiHook) mayPublish(cl *mochi.Client, topic string) bool {
 	return false
 }
 
-// logDenial counts a denial, and logs the first one of each connection.
+// logDenial counts a denied message or subscription, and logs the first denial of each connection.
 func (h *mochiHook) logDenial(cl *mochi.Client, topic, why string) {
 	h.denied.Add(1)
 	if !connOf(cl).denialLogged.Swap(true) {
@@ -139,8 +140,8 @@ func (h *mochiHook) OnRetainMessage(_ *mochi.Client, pk packets.Packet, _ int64)
 	}
 }
 
-// maxSubscriptions is the maximum number of subscriptions of a client. An agent has one for each neighbour and at most
-// 20 others.
+// maxSubscriptions is the maximum number of subscriptions of a client. An agent has one subscription for each neighbour
+// and at most 20 other subscriptions.
 const maxSubscriptions = wire.MaxNeighbors + 32
 
 // OnSubscribe is called before mochi adds subscriptions and sends their retained messages. It empties the filters
@@ -172,9 +173,10 @@ func (h *mochiHook) OnPacketProcessed(cl *mochi.Client, _ packets.Packet, _ erro
 	connOf(cl).releaseRetained()
 }
 
-// OnPacketRead releases the packet id of a SUBSCRIBE or UNSUBSCRIBE. The ids of the two directions are independent
-// (MQTT 3.1.1, 2.3.1). Mochi regards the id of its own unacknowledged message as a clash, and refuses the subscription
-// or silently keeps it. In a clean session the message is never sent again, so mochi does not need its record.
+// OnPacketRead releases the packet id of a SUBSCRIBE or UNSUBSCRIBE packet in mochi's records. The packet ids of the
+// two directions are independent (MQTT 3.1.1, 2.3.1). But if mochi has an unacknowledged message with the same id, it
+// refuses the subscription, or silently ignores an UNSUBSCRIBE. In a clean session that message is never sent again, so
+// mochi does not need its record.
 func (h *mochiHook) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
 	if t := pk.FixedHeader.Type; t == packets.Subscribe || t == packets.Unsubscribe {
 		if cl.State.Inflight.Delete(pk.PacketID) {

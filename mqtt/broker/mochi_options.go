@@ -15,13 +15,15 @@ func mochiOptions(maxPacket, maxConns int) *mochi.Options {
 	c.MaximumSessionExpiryInterval = 24 * 60 * 60
 	c.ReceiveMaximum = 64
 	c.MaximumInflight = 256
-	// Messages that mochi has not encoded yet; our own queue follows and never blocks. With 64, a healthy client lost
-	// most of a burst of retained messages. This is about the queue size of Mosquitto.
+	// MaximumClientWritesPending limits the messages that mochi has not encoded yet. The queue of conn follows and
+	// never blocks. With a limit of 64, a healthy client lost most of a burst of retained messages. The value 1024 is
+	// about the queue size of Mosquitto.
 	c.MaximumClientWritesPending = 1024
 	return &mochi.Options{
 		Capabilities: c,
-		// Interval in seconds, large enough to disable the updates. An update stops all goroutines for memory
-		// statistics and changes retained messages without holding the broker's lock.
+		// SysTopicResendInterval is the interval in seconds between updates of mochi's statistics. The value is large
+		// enough to disable the updates, because an update stops all goroutines for memory statistics and changes
+		// retained messages without holding the broker's lock.
 		SysTopicResendInterval: 1 << 32,
 		// Discard mochi's logs, which contain whole packets. The hook and the listener log important events.
 		Logger: slog.New(slog.DiscardHandler),

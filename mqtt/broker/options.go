@@ -14,8 +14,9 @@ const (
 	defaultMaxPacket = 128 << 10
 	defaultMaxConns  = 1024
 
-	queueBytes     = 8 << 20          // maximum number of bytes queued for one client
-	mostPacket     = queueBytes / 2   // maximum of Options.MaxPacket; two packets fit into the queue of a client
+	queueBytes = 8 << 20 // maximum number of bytes that are queued for one client
+	// mostPacket is the maximum of Options.MaxPacket. Two packets of this size fit into the queue of a client.
+	mostPacket     = queueBytes / 2
 	writeTimeout   = 20 * time.Second // timeout for writing pieceBytes bytes
 	connectTimeout = 10 * time.Second // maximum time from accept to CONNECT, including the TLS handshake
 )
@@ -24,9 +25,9 @@ const (
 type Options struct {
 	// Listen is the address host:port. The default is 127.0.0.1 and a free port.
 	Listen string
-	// TLS, if set, encrypts the connections; it needs a certificate. If its ClientAuth verifies client certificates,
-	// the user name is the common name of the certificate, whatever CONNECT contains. The client id must be equal to
-	// it.
+	// TLS, if set, encrypts the connections; it must contain a certificate. If its ClientAuth verifies client
+	// certificates, the user name of a client is the common name of its certificate, whatever CONNECT contains. The
+	// client id must then be equal to the common name.
 	TLS *tls.Config
 	// MaxPacket is the maximum size of an MQTT packet in bytes, by default 131072 and at most 4 MiB. A client that
 	// sends a larger packet is disconnected.
@@ -40,18 +41,18 @@ type Options struct {
 	// Authenticate reports whether a CONNECT is accepted. It is called concurrently. Nil accepts every CONNECT. Nil is
 	// allowed only on loopback, or if TLS requires a client certificate.
 	Authenticate func(clientID, user, password string) bool
-	// Allow reports whether a user may publish to a topic (toWrite), or subscribe to a filter and receive the messages
-	// of a topic. A forbidden message is acknowledged and dropped, as in Mosquitto; a forbidden filter is refused. With
-	// Allow, the client id must be the user name, so that a client cannot disconnect another one. Allow is called
-	// concurrently. Nil allows everything; package acl provides the rules of fedmesh.
+	// Allow reports whether a user may publish to a topic (toWrite is true), or subscribe to a filter and receive the
+	// messages of a topic (toWrite is false). A forbidden message is acknowledged and dropped, as in Mosquitto; a
+	// forbidden filter is refused. With Allow, the client id must be the user name, so that a client cannot disconnect
+	// another client. Allow is called concurrently. Nil allows all access; package acl provides the rules of fedmesh.
 	Allow func(user, topic string, toWrite bool) bool
 	// Quota returns the maximum size in bytes of a user's retained messages. A message counts with its topic and
 	// payload plus 512 bytes, and 256 for each level of its topic. A message over the quota is acknowledged and
 	// dropped; a will over the quota is published but not retained. Messages loaded from RetainedDir do not count.
 	// Quota is called with a lock held. Nil means no limit; package acl provides the quota of fedmesh.
 	Quota func(user string) int
-	// RetainedDir, if set, is a folder for this broker alone that stores the retained messages across restarts. It is
-	// created if it is missing. Messages from the last seconds before a power cut may be lost.
+	// RetainedDir, if set, is a folder that stores the retained messages across restarts. No other broker may use the
+	// folder. It is created if it is missing. Messages from the last seconds before a power cut may be lost.
 	RetainedDir string
 	// Logger receives messages about refused and closed connections. Nil discards them.
 	Logger *slog.Logger

@@ -24,8 +24,8 @@ func newQuota(of func(user string) int) retainedQuota {
 		usageByTopic: make(map[string]retainedUsage)}
 }
 
-// admit reports whether a user may retain a message in place of the topic's present one, and if so counts the new
-// message. Deletions are always admitted.
+// admit reports whether a user may retain a message in place of the topic's current retained message. If so, it adds
+// the new message to the user's total. Deletions are always admitted.
 func (q *retainedQuota) admit(user, topic string, payload int) bool {
 	if q.limitOf == nil {
 		return true
@@ -46,7 +46,7 @@ func (q *retainedQuota) admit(user, topic string, payload int) bool {
 	return true
 }
 
-// forget removes the message of a topic from the usage of its user.
+// forget subtracts the retained message of a topic from the total of the user who published it.
 func (q *retainedQuota) forget(topic string) {
 	before, ok := q.usageByTopic[topic]
 	if !ok {

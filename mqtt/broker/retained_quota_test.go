@@ -16,7 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// withQuota starts a broker with a quota of one message of at most 3000 bytes to s/x for each user.
+// withQuota starts a broker that gives each user a quota for one retained message of at most 3000 bytes on a topic such
+// as s/x.
 func withQuota(t *testing.T, log *slog.Logger) *broker.Server {
 	t.Helper()
 	return start(t, broker.Options{
@@ -69,7 +70,7 @@ func TestQuota(t *testing.T) {
 	honest.Subscribe(mqtt.AtMostOnce, "done/honest")
 	want := func(now string) {
 		t.Helper()
-		// The earlier messages have been processed.
+		// Check that the earlier messages have been processed.
 		for name, c := range map[string]*mqtt.Session{"rogue": rogue, "honest": honest} {
 			if err := c.Publish(mqtt.Message{Topic: "done/" + name}); err != nil {
 				t.Fatal(err)
@@ -94,10 +95,10 @@ func TestQuota(t *testing.T) {
 	say(rogue, "s/a", 0)
 	say(rogue, "s/b", 2900)
 	want("s/b:2900 s/h:2900")
-	say(honest, "s/b", 1) // with s/h, the message exceeds the quota of honest
+	say(honest, "s/b", 1) // together with s/h, the message exceeds the quota of honest
 	want("s/b:2900 s/h:2900")
 	say(honest, "s/h", 0)
-	say(honest, "s/b", 1) // the message now belongs to honest, so rogue has space again
+	say(honest, "s/b", 1) // the retained message now belongs to honest, so rogue has space again
 	want("s/b:1")
 	say(rogue, "s/c", 2900)
 	want("s/b:1 s/c:2900")

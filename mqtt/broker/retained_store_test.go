@@ -97,8 +97,8 @@ func TestRetainedMessagesSurviveARestart(t *testing.T) {
 	}
 }
 
-// TestRetainedMessagesAreInMemoryOnce checks the memory used by retained messages. Unmodified mochi also keeps the
-// packet of each retained message.
+// TestRetainedMessagesAreInMemoryOnce checks that retained messages use little more memory than their payloads.
+// Unmodified mochi also keeps the packet of each retained message.
 func TestRetainedMessagesAreInMemoryOnce(t *testing.T) {
 	const n, size = 200, 60 << 10
 	s := start(t, broker.Options{})
@@ -118,7 +118,8 @@ func TestRetainedMessagesAreInMemoryOnce(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// TestDamagedFilesAreDropped checks that truncated, damaged, renamed and copied files are removed.
+// TestDamagedFilesAreDropped checks that truncated, damaged, renamed and copied files in the folder of retained
+// messages are removed.
 func TestDamagedFilesAreDropped(t *testing.T) {
 	dir := t.TempDir()
 	s, err := broker.Start(broker.Options{RetainedDir: dir})

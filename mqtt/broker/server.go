@@ -27,7 +27,7 @@ type Stats struct {
 	Denied                        int64 // number of messages and subscriptions that were rejected
 }
 
-// Start starts a broker, which serves clients until Close.
+// Start starts a broker, which serves clients until Close is called.
 func Start(o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err

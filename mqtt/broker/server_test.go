@@ -58,7 +58,7 @@ func TestRetainedBurst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.Subscribe(mqtt.AtMostOnce, "p/0") // this subscription is answered after all other messages
+	a.Subscribe(mqtt.AtMostOnce, "p/0") // the broker answers this subscription after all other messages
 	mqtttest.Received(t, a)
 	late := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "late", MailboxMessages: n})
 	late.Subscribe(mqtt.AtMostOnce, "p/+")
@@ -70,8 +70,8 @@ func TestRetainedBurst(t *testing.T) {
 	}
 }
 
-// TestRetainingWhileSomebodyLooks checks concurrent access to the retained messages, which mochi reads without the lock
-// that protects its writes. The race detector reports a missing lock.
+// TestRetainingWhileSomebodyLooks checks that subscribers can read retained messages while other clients change them.
+// Mochi reads retained messages without the lock that protects its writes. The race detector reports a missing lock.
 func TestRetainingWhileSomebodyLooks(t *testing.T) {
 	const rounds = 1000
 	s := start(t, broker.Options{})
@@ -139,8 +139,8 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 	wantClosed(t, stalled)
 }
 
-// TestUnacknowledgedMessagesAreBounded checks that a client that reads but never acknowledges receives at most 256
-// messages.
+// TestUnacknowledgedMessagesAreBounded checks that a client that reads but never acknowledges messages receives at most
+// 256 messages.
 func TestUnacknowledgedMessagesAreBounded(t *testing.T) {
 	const most, n = 256, 300
 	s := start(t, broker.Options{})
@@ -232,8 +232,8 @@ func TestPacketIDsOfTheTwoDirectionsDoNotClash(t *testing.T) {
 	}
 }
 
-// TestTakeover checks that a connection takes over a client id from a connection that is about to end or has just
-// disconnected.
+// TestTakeover checks that a new connection can take over a client id from a connection that is about to end or has
+// just disconnected.
 func TestTakeover(t *testing.T) {
 	s := start(t, broker.Options{})
 	var before brokers.RawClient
@@ -299,7 +299,7 @@ func TestTooManyConnections(t *testing.T) {
 	connect(rawDial(t, s), "second")
 	wantClosed(t, rawDial(t, s))
 	_ = first.Close()
-	// succeeds after the first connection has ended
+	// The dial succeeds after the first connection has ended.
 	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 
@@ -321,12 +321,12 @@ func TestTooManyConnectionsFromOneAddress(t *testing.T) {
 	_ = conn.SetDeadline(time.Now().Add(patience / 2))
 	connect(brokers.NewRaw(t, conn, rawPatience), "elsewhere")
 	_ = first.Close()
-	// succeeds after the first connection has ended
+	// The dial succeeds after the first connection has ended.
 	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 
-// TestSilentStrangers checks that silent clients that hold all connections do not lock out another client. Only the
-// oldest silent connection is closed.
+// TestSilentStrangers checks that clients that hold all connections but send no CONNECT do not lock out another client.
+// Only the oldest of their connections is closed.
 func TestSilentStrangers(t *testing.T) {
 	for name, o := range map[string]broker.Options{
 		"of all": {MaxConns: 8, MaxConnsPerIP: 10}, "of one address": {MaxConns: 100, MaxConnsPerIP: 8},
@@ -358,8 +358,8 @@ func TestRefusalsAreToldInBrief(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsAreBounded checks that a client may have one subscription per neighbour and 32 more. An existing
-// subscription may be repeated.
+// TestSubscriptionsAreBounded checks that a client may have one subscription per neighbour and 32 further
+// subscriptions. The client may repeat an existing subscription.
 func TestSubscriptionsAreBounded(t *testing.T) {
 	s := start(t, broker.Options{})
 	c := rawDial(t, s)

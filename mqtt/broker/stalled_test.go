@@ -19,9 +19,9 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// BenchmarkStalledSubscribers has ten subscribers that do not read. It measures the time of each of 20 messages of 1
-// MiB to a healthy subscriber. Unmodified mochi blocks at some message until the keepalive of the stalled subscribers
-// expires after 90 s.
+// BenchmarkStalledSubscribers measures how long each of 20 messages of 1 MiB takes to a healthy subscriber while ten
+// other subscribers do not read. Unmodified mochi blocks after some messages until the keepalive of the stalled
+// subscribers expires after 90 s.
 func BenchmarkStalledSubscribers(b *testing.B) {
 	const packet = 2 << 20
 	b.Run("ours", func(b *testing.B) {
@@ -96,7 +96,7 @@ func startMochi(b *testing.B) (url string, end func()) {
 	return "tcp://" + socket.Addr().String(), func() { _ = s.Close() }
 }
 
-// allowAll is a hook that allows all connections and topics, like mochi's own.
+// allowAll is a hook that allows all connections and topics, like the hook in mochi itself.
 type allowAll struct{ mochi.HookBase }
 
 func (*allowAll) Provides(b byte) bool {

@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BenchmarkReceiver receives small updates one after the other, from the manifest to the release of the space.
+// BenchmarkReceiver measures receiving small updates one after the other, from the manifest to the release of the
+// buffer space.
 func BenchmarkReceiver(b *testing.B) {
 	for name, n := range map[string]int{"inline": 4 << 10, "2 chunks": 100 << 10, "17 chunks": 1 << 20} {
 		b.Run(name, func(b *testing.B) {
@@ -41,8 +42,8 @@ func BenchmarkReceiver(b *testing.B) {
 	}
 }
 
-// BenchmarkReceiverQueue receives updates of two chunks that many agents offer at once. The host calls Deadline after
-// each step.
+// BenchmarkReceiverQueue measures receiving updates of two chunks that many agents offer at once. The host calls
+// Deadline after each step.
 func BenchmarkReceiverQueue(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

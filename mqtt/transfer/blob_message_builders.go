@@ -8,8 +8,8 @@ import (
 )
 
 // BlobMessages returns a blob's reference for an announcement, and an iterator over its messages with their last topic
-// levels. The chunks come before the manifest, so that a puller that receives the manifest finds the chunks. schema is
-// the schema of the contained vector, zero for a task. A blob must have 1 to wire.MaxBlobBytes bytes.
+// levels. The chunks come before the manifest, so that a client that receives the manifest can download the chunks.
+// schema describes the vector in the blob; it is zero for a task. A blob must have 1 to wire.MaxBlobBytes bytes.
 func BlobMessages(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[string, []byte], error) {
 	m, err := wire.NewManifest(blob, schema)
 	if err != nil {
@@ -19,8 +19,8 @@ func BlobMessages(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[stri
 	return ref, parts, nil
 }
 
-// SealedBlobMessages is like BlobMessages for a blob with an existing manifest. It encrypts the messages unless seal is
-// nil. Equal blobs have equal messages under the same seal.
+// SealedBlobMessages is like BlobMessages for a blob whose manifest exists already. It encrypts the messages unless
+// seal is nil. Equal blobs have equal encrypted messages under the same seal.
 func SealedBlobMessages(m wire.Manifest, blob []byte, seal *wire.BlobSealer) (wire.BlobRef, iter.Seq2[string, []byte]) {
 	manifest := ManifestMessage(m, seal)
 	ref := wire.BlobRef{Hash: m.Hash, ManifestHash: sha256.Sum256(manifest), Length: m.BlobLength}

@@ -60,7 +60,7 @@ type (
 	StorageOpened struct {
 		Agent      wire.AgentID
 		BlobDigest wire.Digest
-		Storage    ChunkStorage // nil if Err is set
+		Storage    ChunkStorage // the opened storage; nil if Err is set
 		Err        error
 	}
 	// StorageFailed reports a storage failure. It is not repeated until the storage has worked again; the transfer

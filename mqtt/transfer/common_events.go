@@ -16,10 +16,10 @@ var (
 	ErrBlobTooLarge = errors.New("blob is too large")
 	// ErrBlobCorrupt reports that a blob does not match its announcement. A retry cannot help.
 	ErrBlobCorrupt = errors.New("blob does not match its announcement")
-	// ErrBlobGone reports that no part of a blob has arrived for a long time, so the blob may have been deleted. The
-	// host then reads the announcement again and sends a hello.
+	// ErrBlobGone reports that no part of a blob has arrived for a long time, so that the blob may have been deleted at
+	// the broker. The host then reads the announcement again and sends a hello.
 	ErrBlobGone = errors.New("blob is unavailable")
-	// ErrStorageFailed reports that the storage failed until the puller gave up.
+	// ErrStorageFailed reports that chunks could not be stored until the BlobPuller gave up.
 	ErrStorageFailed = errors.New("blob could not be stored")
 )
 
@@ -51,14 +51,15 @@ func (Tick) isSendEvent()     {}
 
 func (Tick) isReceiveEvent() {}
 
-// ManifestPartName is the last topic level of a manifest. A chunk has its number at this position.
+// ManifestPartName is the last topic level of a manifest message. In the topic of a chunk, this level is the chunk
+// number.
 const ManifestPartName = "m"
 
 // ChunkPartName returns the last topic level of chunk k.
 func ChunkPartName(k int) string { return strconv.Itoa(k) }
 
 // UploadID returns the topic level of an update's upload: the first 8 bytes of the update's digest in 16 hexadecimal
-// digits. Its chunks also contain these bytes.
+// digits. The messages of the update's chunks also contain these bytes.
 func UploadID(update wire.Digest) string { return hex.EncodeToString(update[:8]) }
 
 // jitteredDelay returns d ± 25 %, so that devices affected by the same failure do not all retry at the same moment.

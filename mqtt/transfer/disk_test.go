@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// disk holds the written chunks of one blob across the restarts of the processes that open it. It can be full, and a
-// power cut damages some of the last writes.
+// disk is a simulated disk with the written chunks of one blob. It survives restarts of the processes that open it. It
+// can be full, and a power cut damages some of the last writes.
 type disk struct {
 	m       wire.Manifest
 	data    []byte

@@ -1,6 +1,6 @@
 // Package transfer sends blobs in chunks over a transport that may lose, duplicate, delay and reorder every message.
-// Models and tasks are pulled from retained messages (BlobPuller). Updates are sent against credit (UpdateSender on the
-// agent, UpdateReceiver on the coordinator).
+// Agents download models and tasks from retained messages (BlobPuller). Agents upload updates with credit-based flow
+// control (UpdateSender on the agent, UpdateReceiver on the coordinator).
 //
 // Each type is a pure state machine. It reads no clock, starts no goroutine and sends no messages: its host passes
 // events in, receives effects and performs the I/O. The host's loop is
@@ -12,8 +12,8 @@
 //		effects = machine.Step(now, next event, or Tick{} when the timer fires)
 //	}
 //
-// An early or repeated Tick has no effect. A machine that has ended returns no effects. A machine assumes a link until
-// it receives LinkDown; a host without a link sends LinkDown before Start.
+// An early or repeated Tick has no effect. A machine that has ended returns no effects. A machine assumes that the link
+// is up until it receives LinkDown; a host without a link therefore sends LinkDown before Start.
 //
 // The chunks are stored in a ChunkStorage, which the host opens on request (OpenStorage, StorageOpened): in memory, or
 // in a file that persists across restarts.

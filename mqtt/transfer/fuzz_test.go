@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// script provides choices from fuzzed bytes. At the end it returns zeros.
+// script makes choices from fuzzed bytes. When the bytes are used up, it returns zeros.
 type script []byte
 
 func (s *script) pick(n int) int {
@@ -82,7 +82,7 @@ func FuzzReceiver(f *testing.F) {
 	})
 }
 
-// subscriptions is a session's subscription table. It checks the changes requested by a puller.
+// subscriptions simulates the subscriptions of a session. It checks the changes that a BlobPuller requests.
 type subscriptions map[string]bool
 
 func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {

@@ -15,7 +15,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// middle is a random source for which every jitter is 0.
+// middle is a random source with which every random delay has its mean value.
 type middle struct{}
 
 func (middle) Uint64() uint64 { return 1<<63 + 1<<24 }
@@ -63,7 +63,8 @@ type machine[E, F any] interface {
 	Deadline() (time.Time, bool)
 }
 
-// step is a line of a test script. at and next are relative to epoch; next is "" if the machine needs no Tick.
+// step is one line of a test script. The times at and next are relative to epoch; next is "" if the machine needs no
+// Tick.
 type step[E any] struct {
 	at   string
 	ev   E

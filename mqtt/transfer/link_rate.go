@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// LinkRate is the minimum rate of a link in bytes per second. 0 means unlimited: nothing waits for the link.
+// LinkRate is the minimum rate of a link in bytes per second. 0 means that the rate is unlimited.
 type LinkRate int
 
 // sendTime returns the maximum time that the link needs for the given number of bytes.
@@ -18,11 +18,11 @@ func (r LinkRate) sendTime(bytes int) time.Duration {
 }
 
 const (
-	// maxQueuedPullTime limits the amount of data that a puller requests at once, as the time to receive the data over
-	// a slow link. The broker's answers to pings are queued behind these data.
+	// maxQueuedPullTime limits the amount of data that a BlobPuller requests at once. It is the time to receive the
+	// data over a slow link. The limit is needed because the broker's answers to pings are queued behind these data.
 	maxQueuedPullTime = 24 * time.Second
-	// minPullWindowChunks is the minimum number of chunks requested at once. With two, one chunk can be processed while
-	// the next one arrives.
+	// minPullWindowChunks is the minimum number of chunks requested at once. With two chunks, one chunk can be
+	// processed while the next chunk arrives.
 	minPullWindowChunks = 2
 )
 

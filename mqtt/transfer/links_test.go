@@ -55,7 +55,7 @@ func (l *links) run(done func() bool) {
 	}
 }
 
-// way is one direction of a link.
+// way is one direction of a simulated link.
 type way struct {
 	*links
 	rate  LinkRate
@@ -109,7 +109,7 @@ func hosted[E, F any](l *links, m machine[E, F], tick E, over func() bool, perfo
 type uploads struct {
 	*links
 	cfg      ReceiverConfig
-	ahead    int             // number of unsolicited chunks
+	ahead    int             // number of chunks that an agent sends without a credit
 	receiver *UpdateReceiver // receiver of the current process
 	step     func(ReceiveEvent)
 	agents   []*upload
@@ -140,7 +140,7 @@ func (u *uploads) allDone() bool {
 	return !slices.ContainsFunc(u.agents, func(a *upload) bool { return !a.done })
 }
 
-// restart starts a new process of the coordinator.
+// restart starts a new coordinator process.
 func (u *uploads) restart() {
 	r := NewUpdateReceiver(u.cfg)
 	u.receiver = r
@@ -349,8 +349,8 @@ func (u *uploads) trouble(d *download) {
 	}
 }
 
-// TestManyUploadsAreFair checks a hundred agents with 2 MB each and space for three. They finish in order of arrival,
-// and no lease ends on a good link.
+// TestManyUploadsAreFair checks uploads of 2 MB by a hundred agents with buffer space for three updates. The agents
+// must finish in order of arrival, and no lease of a credit may expire on a good link.
 func TestManyUploadsAreFair(t *testing.T) {
 	const agents, size = 100, 2 << 20
 	cfg := DefaultReceiverConfig()
@@ -373,8 +373,8 @@ func TestManyUploadsAreFair(t *testing.T) {
 	}
 }
 
-// TestTransfersOnSlowLinks checks links on which a chunk takes as long as several leases: no chunk is sent twice, and
-// no time is lost (R13).
+// TestTransfersOnSlowLinks checks links on which a chunk takes as long as several leases of a credit. No chunk may be
+// sent twice, and no time may be lost (R13).
 func TestTransfersOnSlowLinks(t *testing.T) {
 	const chunks = 40
 	blob := blobOf(1, chunks*wire.MaxChunkBytes)
@@ -386,7 +386,7 @@ func TestTransfersOnSlowLinks(t *testing.T) {
 	}{
 		{1000, 1000, false}, {20_000, 20_000, false}, {200_000, 20_000, false}, {0, 20_000, false},
 		{10_000, 20_000, false}, {5_000, 20_000, false}, // the actual rate is lower than the assumed rate
-		{20_000, 0, true}, // without a known rate, chunks are sent again
+		{20_000, 0, true}, // if the agent does not know the link rate, it sends chunks again
 	} {
 		u := newUploads(newLinks(t, 1), DefaultReceiverConfig())
 		u.add(blob, m, tt.known, tt.line, 0)
@@ -398,7 +398,7 @@ func TestTransfersOnSlowLinks(t *testing.T) {
 			t.Errorf("%+v: took %v", tt, took)
 		}
 	}
-	// A window arrives within the PINGRESP timeout: the time of four chunks, or 30 s.
+	// A window of chunks must arrive within the PINGRESP timeout: the time of four chunks, or 30 s.
 	for _, rate := range []LinkRate{0, 1_000_000, 20_000, 2000, 1000} {
 		d := newDownload(newLinks(t, 1), blob, DefaultPullerConfig().ForLinkRate(rate), rate)
 		d.run(func() bool { return d.done })

@@ -14,13 +14,14 @@ import (
 // manifestPartNumber is the part number of the manifest; chunks have numbers from 0.
 const manifestPartNumber = -1
 
-// stallsUntilPartsMissing is the number of consecutive stalls after which PartsMissing is sent. After the first stall
-// the broker may just be slow.
+// stallsUntilPartsMissing is the number of consecutive stalls (timeouts without a new part) after which PartsMissing is
+// sent. After the first stall the broker may just be slow.
 const stallsUntilPartsMissing = 2
 
-// BlobPuller downloads one blob. It first pulls the manifest, then opens a storage, and then pulls the missing chunks
-// by subscribing to a window of them at a time. For a short blob it requests the first window together with the
-// manifest. It keeps in memory only the manifest, one message, and chunks that arrived before the storage was open.
+// BlobPuller downloads one blob. It first downloads the manifest, then asks the host to open a storage, and then
+// downloads the missing chunks by subscribing to a limited number (window) of chunks at a time. For a short blob it
+// requests the first window together with the manifest. It keeps in memory only the manifest, one message, and chunks
+// that arrived before the storage was open.
 type BlobPuller struct {
 	cfg     PullerConfig
 	blobRef wire.BlobRef
@@ -39,7 +40,7 @@ type BlobPuller struct {
 	nextChunkToRequest     int   // number of the first chunk that has not been requested yet
 	requestedParts         []int // subscribed parts that have not arrived; may include manifestPartNumber
 	arrivedSubscribedParts []int // parts that have arrived and are still subscribed; may include manifestPartNumber
-	consecutiveStalls      int   // consecutive stalls without progress
+	consecutiveStalls      int   // number of consecutive stall timeouts without a new part
 	brokerLacksParts       bool
 	stallTimeoutAt         time.Time
 }
@@ -52,14 +53,14 @@ func NewBlobPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *BlobPull
 	return &BlobPuller{cfg: cfg, blobRef: ref, rng: rng, isConnected: true, brokerLacksParts: cfg.BrokerLacksParts}
 }
 
-// BrokerLacksParts reports whether the broker failed to return the last parts. The host passes the result to the next
-// puller in PullerConfig.BrokerLacksParts.
+// BrokerLacksParts reports whether the broker failed to return the parts that were requested last. The host passes the
+// result to the next BlobPuller in PullerConfig.BrokerLacksParts.
 func (p *BlobPuller) BrokerLacksParts() bool { return p.brokerLacksParts }
 
 // Stats returns the current counters.
 func (p *BlobPuller) Stats() PullerStats { return p.stats }
 
-// Deadline returns the time of the next Tick. It reports false if none is needed.
+// Deadline returns the time at which Tick must be called next. It reports false if no call is needed.
 func (p *BlobPuller) Deadline() (time.Time, bool) {
 	return p.stallTimeoutAt, !p.stallTimeoutAt.IsZero()
 }
@@ -115,7 +116,8 @@ func (p *BlobPuller) startPull(now time.Time) []PullEffect {
 	}
 	p.rearmTimer(now)
 	all := []int{manifestPartNumber}
-	// Request chunks with the manifest only for a short blob, because a longer blob may already be partly stored.
+	// Request chunks together with the manifest only for a short blob, because a longer blob may already be partly
+	// stored.
 	if n := wire.ChunkCount(int(p.blobRef.Length)); n < 2*p.cfg.WindowChunks {
 		for ; p.nextChunkToRequest < min(n, p.cfg.WindowChunks); p.nextChunkToRequest++ {
 			all = append(all, p.nextChunkToRequest)
@@ -232,7 +234,7 @@ func (p *BlobPuller) requestStorage(now time.Time) []PullEffect {
 	return []PullEffect{OpenStorage{Manifest: p.manifest}}
 }
 
-// handleStorageOpened counts the chunks in the storage and continues with the missing ones.
+// handleStorageOpened counts the chunks in the storage and continues with the missing chunks.
 func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []PullEffect {
 	if !p.awaitsStorage {
 		closeUnusedStorage(ev.Storage)
@@ -274,7 +276,8 @@ func (p *BlobPuller) markPartArrived(k int) {
 	}
 }
 
-// reportStorageError records a storage error. It reports the error to the host unless the previous attempt failed too.
+// reportStorageError records a storage error. It reports the error to the host only if the previous storage attempt
+// succeeded.
 func (p *BlobPuller) reportStorageError(err error) []PullEffect {
 	p.stats.StorageFailures++
 	told := p.storageError != nil
@@ -311,7 +314,7 @@ func (p *BlobPuller) continueAfterPart(now time.Time, k int) []PullEffect {
 	return append(effects, p.subscribeParts(more)...)
 }
 
-// unsubscribeArrivedParts ends the subscriptions to parts that have arrived, because on a new link the broker would
+// unsubscribeArrivedParts ends the subscriptions to parts that have arrived, because after a reconnect the broker would
 // send these parts again.
 func (p *BlobPuller) unsubscribeArrivedParts() []PullEffect {
 	if len(p.arrivedSubscribedParts) == 0 {
@@ -323,7 +326,7 @@ func (p *BlobPuller) unsubscribeArrivedParts() []PullEffect {
 }
 
 // handleStall subscribes to the missing parts again, so that the broker sends its retained messages again. While the
-// manifest is missing, it subscribes to the manifest alone, because the manifest is needed first.
+// manifest is missing, it subscribes only to the manifest, because the manifest is needed first.
 func (p *BlobPuller) handleStall(now time.Time) []PullEffect {
 	p.consecutiveStalls++
 	p.stats.Stalls++

@@ -16,17 +16,19 @@ type PullerConfig struct {
 	// up to MaxStallTimeout.
 	FirstStallTimeout time.Duration
 	MaxStallTimeout   time.Duration
-	MaxChunkSendTime  time.Duration // maximum time that the link needs for one chunk; 0 = not limited by the link
-	MaxStalls         int           // consecutive stalls after which the blob is considered gone
+	// MaxChunkSendTime is the maximum time that the link needs for one chunk; 0 means that the link rate is unlimited.
+	MaxChunkSendTime time.Duration
+	// MaxStalls is the number of consecutive stall timeouts after which the blob is considered deleted (ErrBlobGone).
+	MaxStalls int
 	// BrokerLacksParts reports that the broker did not return parts of the previous blob. The parts are then requested
 	// from the coordinator immediately.
 	BrokerLacksParts bool
-	// Sealer decrypts the manifest and chunks; nil = they are not encrypted.
+	// Sealer decrypts the manifest and chunks; nil means that they are not encrypted.
 	Sealer *wire.BlobSealer
 }
 
-// DefaultPullerConfig returns the default configuration. A window fits into one SUBSCRIBE of the strictest managed
-// broker, and a blob is considered gone after 65 s.
+// DefaultPullerConfig returns the default configuration. A window of chunks fits into one SUBSCRIBE packet of the
+// strictest managed broker. A blob is considered deleted after 65 s.
 func DefaultPullerConfig() PullerConfig {
 	return PullerConfig{MaxBlobBytes: wire.MaxBlobBytes, WindowChunks: 8, FirstStallTimeout: time.Second,
 		MaxStallTimeout: 10 * time.Second,
@@ -82,8 +84,8 @@ type (
 	// UnsubscribeParts ends the subscriptions to the given parts.
 	UnsubscribeParts struct{ Parts []string }
 	// PartsMissing reports parts that the broker does not return, or is not expected to return. The host may ask the
-	// coordinator to publish them again. A node of a cluster may return no new messages while another node is
-	// unavailable.
+	// coordinator to publish these parts again. A cluster node may be unable to return new messages while another node
+	// is unavailable.
 	PartsMissing struct {
 		ManifestMissing bool
 		Chunks          []int // chunk numbers in ascending order
@@ -109,5 +111,5 @@ type PullerStats struct {
 	StorageFailures uint64
 	CorruptMessages uint64 // messages that are malformed or do not match their hash
 	IgnoredMessages uint64 // duplicate messages, or messages that arrived before they could be verified
-	Stalls          uint64 // timeouts during which no part arrived
+	Stalls          uint64 // number of timeouts during which no part arrived
 }

@@ -154,7 +154,8 @@ func TestPullerReferences(t *testing.T) {
 	}
 }
 
-// TestPullerStorage checks storages that contain part of the blob, that cannot be opened at first, and that fail.
+// TestPullerStorage checks downloads with a storage that already contains part of the blob, a storage that cannot be
+// opened at first, and a storage that fails.
 func TestPullerStorage(t *testing.T) {
 	blob := blobOf(3, 3*wire.MaxChunkBytes+1)
 	ref, parts := published(t, blob)
@@ -172,7 +173,7 @@ func TestPullerStorage(t *testing.T) {
 	}
 	p := NewBlobPuller(cfg, ref, unjittered())
 	play(t, p, []step[PullEvent]{
-		{"0s", opened(nil), "", ""}, // not requested
+		{"0s", opened(nil), "", ""}, // the puller has not requested the storage yet
 		{"0s", Start{}, "sub m", "10s"},
 		{"1s", part("m"), "open 184249", ""},
 		{"2s", part("0"), "", ""},
@@ -252,8 +253,9 @@ func TestPullerConfigValidate(t *testing.T) {
 	}
 }
 
-// TestPullerMovesItsWindowByHalves checks that the window moves by half its size, because each change of subscriptions
-// costs two packets. The manifest is unsubscribed with the first chunks.
+// TestPullerMovesItsWindowByHalves checks that the window of subscribed chunks moves by half its size, because each
+// change of subscriptions costs two packets. The subscription to the manifest ends with the subscriptions to the first
+// chunks.
 func TestPullerMovesItsWindowByHalves(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 8*wire.MaxChunkBytes))
 	cfg := DefaultPullerConfig()
@@ -313,7 +315,8 @@ func TestPullerAsksForAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestPullerOnASlowLink checks that chunks that a slow link may still carry are not requested again, but a manifest is.
+// TestPullerOnASlowLink checks that a chunk which may still be in transit on a slow link is not requested again, but a
+// manifest is.
 func TestPullerOnASlowLink(t *testing.T) {
 	ref, parts := published(t, blobOf(4, wire.MaxChunkBytes))
 	play(t, openingPuller(NewBlobPuller(DefaultPullerConfig().ForLinkRate(20_000), ref, unjittered())),
@@ -326,7 +329,7 @@ func TestPullerOnASlowLink(t *testing.T) {
 		})
 }
 
-// TestPullerResumesAWindow checks that a pull does not wait for chunks that are already stored.
+// TestPullerResumesAWindow checks that a resumed download does not wait for chunks that are already stored.
 func TestPullerResumesAWindow(t *testing.T) {
 	blob := blobOf(3, 2*wire.MaxChunkBytes+1)
 	ref, parts := published(t, blob)
@@ -342,8 +345,8 @@ func TestPullerResumesAWindow(t *testing.T) {
 	})
 }
 
-// TestPullerLacks checks a broker that returns no parts. After the second unsuccessful request the parts are reported
-// as missing, and later parts immediately, until the broker returns a part.
+// TestPullerLacks checks a download from a broker that returns no parts. After the second unsuccessful request the
+// parts are reported as missing. Later parts are reported immediately, until the broker returns a part.
 func TestPullerLacks(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 4*wire.MaxChunkBytes))
 	cfg := DefaultPullerConfig()

@@ -8,12 +8,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// UpdateReceiver receives the uploads of all agents within a limit on memory and disk space. A transfer holds its space
-// until the host has stored the update; further transfers wait in order of arrival. The number of outstanding credited
-// chunks is limited too. An agent has one transfer at a time. After a complete update the agent's offers are ignored
-// until DropAgent, because a late repeat of a manifest must not restart the transfer.
+// UpdateReceiver receives the uploads of all agents within a limit on memory and disk space. A transfer occupies its
+// space until the host has stored the update. Further transfers wait in order of arrival. The total number of chunks
+// that agents may send (outstanding credit) is limited too. An agent has one transfer at a time. After a complete
+// update the agent's offers are ignored until DropAgent, because a late repeat of a manifest must not restart the
+// transfer.
 //
-// A waiting transfer keeps its manifest, 32 bytes for each chunk of 60 KiB.
+// A waiting transfer keeps its manifest in memory, which needs 32 bytes for each chunk of 60 KiB.
 type UpdateReceiver struct {
 	cfg                   ReceiverConfig
 	transferByAgent       map[wire.AgentID]*incomingTransfer
@@ -152,8 +153,8 @@ func (r *UpdateReceiver) handleRepeatedOffer(now time.Time, ev UpdateOffer, t *i
 	return nil
 }
 
-// handleInlineOffer handles an update whose payload is inside its manifest. Without space the offer is ignored and the
-// agent repeats it, because queueing the update would itself need the space.
+// handleInlineOffer handles an update whose payload is inside its manifest. If no space is left, the offer is ignored
+// and the agent repeats it, because even a queued update would need the space.
 func (r *UpdateReceiver) handleInlineOffer(ev UpdateOffer) []ReceiveEffect {
 	m := ev.Manifest
 	if len(ev.InlinePayload) != int(m.BlobLength) || wire.BlobDigest(ev.InlinePayload) != m.Hash {
@@ -167,7 +168,7 @@ func (r *UpdateReceiver) handleInlineOffer(ev UpdateOffer) []ReceiveEffect {
 	return r.handUpdateToHost(ev.Agent, m, int(m.BlobLength), inlineBlobStorage(ev.InlinePayload))
 }
 
-// handleStorageOpened queues the transfer for a credit for the chunks that the storage lacks.
+// handleStorageOpened queues the transfer for a credit (permission to send) for the chunks that are not in the storage.
 func (r *UpdateReceiver) handleStorageOpened(now time.Time, ev StorageOpened) []ReceiveEffect {
 	t := r.transferByAgent[ev.Agent]
 	if t == nil || t.reservedBytes == 0 || t.storage != nil || t.manifest.Hash != ev.BlobDigest {
@@ -254,7 +255,7 @@ func (r *UpdateReceiver) completeTransfer(agent wire.AgentID, t *incomingTransfe
 	return r.handUpdateToHost(agent, t.manifest, room, data)
 }
 
-// handUpdateToHost passes an update to the host. Its space stays reserved until UpdateReleased.
+// handUpdateToHost passes a complete update to the host. Its space stays reserved until UpdateReleased.
 func (r *UpdateReceiver) handUpdateToHost(agent wire.AgentID, m wire.Manifest, room int,
 	data ChunkStorage) []ReceiveEffect {
 	r.stats.CompletedUpdates++

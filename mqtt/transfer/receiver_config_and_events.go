@@ -17,10 +17,10 @@ type ReceiverConfig struct {
 	MaxUpdateBytes   int // maximum length of an update in bytes
 	MaxBufferedBytes int // total length in bytes of all updates that are being received or stored
 
-	// MaxOutstandingChunks and MaxOutstandingBytes limit the credited chunks that have not arrived, over all agents.
-	// They may all be in the broker's queue for the coordinator. 400 chunks are half of Mosquitto's queue of 1,000
-	// messages, less a fifth for control messages. The embedded broker's queue has 8 MiB; a client that exceeds it is
-	// disconnected.
+	// MaxOutstandingChunks and MaxOutstandingBytes limit the chunks of all agents that were credited and have not
+	// arrived. All of them may be in the broker's queue for the coordinator. 400 chunks are half of Mosquitto's queue
+	// of 1,000 messages, less a fifth for control messages. The embedded broker's queue has 8 MiB; a client that
+	// exceeds it is disconnected.
 	MaxOutstandingChunks int
 	MaxOutstandingBytes  int
 
@@ -102,9 +102,9 @@ type (
 		Agent  wire.AgentID
 		Credit wire.ChunkCredit
 	}
-	// UpdateComplete passes the storage of a complete update to the host, a *MemoryChunkStorage up to 1 MiB. Every
-	// chunk matched its hash, and DecodeUpdate has checked the chunks' hashes against the digest. The host checks the
-	// values, stores them without a sync, and sends UpdateReleased. Until then the agent's offers are ignored.
+	// UpdateComplete passes the storage of a complete update to the host. Up to 1 MiB it is a *MemoryChunkStorage.
+	// Every chunk matched its hash, and DecodeUpdate has checked the chunks' hashes against the digest. The host checks
+	// the values, stores them without a sync, and sends UpdateReleased. Until then the agent's offers are ignored.
 	UpdateComplete struct {
 		Agent   wire.AgentID
 		Digest  wire.Digest
@@ -133,15 +133,15 @@ type ReceiverStats struct {
 	DroppedTransfers                 uint64 // transfers dropped after a long time without progress
 	ReplacedTransfers                uint64 // unfinished transfers that were replaced by an offer of a different update
 	SentCredits                      uint64 // sent credits, including repeats
-	ExpiredLeases                    uint64 // leases that ended with chunks missing
+	ExpiredLeases                    uint64 // number of leases that ended while chunks were missing
 	StoredChunks                     uint64
 	ResumedChunks                    uint64 // chunks that were already in a storage when it was opened
 	StorageFailures                  uint64
-	DuplicateChunks                  uint64 // chunks received more than once
+	DuplicateChunks                  uint64 // number of chunks received more than once
 	CorruptChunks                    uint64 // chunks that do not match their hash
-	UnknownChunks                    uint64 // chunks without an active transfer
+	UnknownChunks                    uint64 // number of chunks received without an active transfer
 	StaleOffers                      uint64 // offers that the agent sent before its latest start
-	// IgnoredOffers is the number of offers ignored because the update is complete, another one is being stored, or
-	// space is missing.
+	// IgnoredOffers is the number of offers that were ignored because the update is complete, another update is being
+	// stored, or space is missing.
 	IgnoredOffers uint64
 }

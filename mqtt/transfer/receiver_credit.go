@@ -7,13 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// minCreditWindowChunks is the minimum size of a credit window. The window is halved if a lease ends with missing
-// chunks, because a queue has overflowed, or if a credit takes longer than a lease, because other agents wait. It is
-// doubled if all chunks arrive in time. Each chunk extends the lease, because on a slow link the other chunks are still
-// in flight.
+// minCreditWindowChunks is the minimum number of chunks that a credit permits an agent to send (window). The window is
+// halved if a lease ends with missing chunks, because a queue has overflowed, or if a credit takes longer than a lease,
+// because other agents wait. The window is doubled if all chunks arrive in time. Each chunk extends the lease, because
+// on a slow link the other chunks are still in flight.
 const minCreditWindowChunks = 4
 
-// Deadline returns the end of the first lease to expire. It reports false if there are no leases.
+// Deadline returns the time at which the first lease of a credit expires. It reports false if there are no leases.
 func (r *UpdateReceiver) Deadline() (time.Time, bool) {
 	var first time.Time
 	for _, t := range r.leasedTransferByAgent {
@@ -43,8 +43,8 @@ func (r *UpdateReceiver) admitQueuedTransfers() []ReceiveEffect {
 	return effects
 }
 
-// grantWaitingCredits grants credits in the order of the queue. The head waits until its whole window fits, because
-// each credit costs a signature.
+// grantWaitingCredits grants credits to the transfers in the queue, in order. The first transfer waits until its whole
+// window fits, because each credit costs a signature.
 func (r *UpdateReceiver) grantWaitingCredits(now time.Time) []ReceiveEffect {
 	var effects []ReceiveEffect
 	for len(r.agentsAwaitingCredit) > 0 {
@@ -128,8 +128,8 @@ func (r *UpdateReceiver) takeChunkOffCredit(now time.Time, agent wire.AgentID, t
 	r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, agent)
 }
 
-// expireLeases ends the expired leases and drops transfers with too many consecutive empty leases. Chunks that arrive
-// after their lease are still stored.
+// expireLeases ends the expired leases of credits. It drops transfers with too many consecutive leases in which no
+// chunk arrived. Chunks that arrive after the end of their lease are still stored.
 func (r *UpdateReceiver) expireLeases(now time.Time) {
 	if first, ok := r.Deadline(); !ok || now.Before(first) {
 		return

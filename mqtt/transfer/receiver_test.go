@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tight returns a configuration with low limits: windows of two chunks, memory for a blob of three chunks and one of
-// two, and three outstanding chunks.
+// tight returns a configuration with low limits: windows of two chunks, memory for one blob of three chunks and one
+// blob of two chunks, and at most three outstanding chunks.
 func tight() ReceiverConfig {
 	return ReceiverConfig{
 		MaxUpdateBytes: 3 * wire.MaxChunkBytes, MaxBufferedBytes: 5 * wire.MaxChunkBytes,
@@ -190,13 +190,14 @@ func TestReceiverLends(t *testing.T) {
 			{"3s", inline("d", ms, small), "complete d 100", ""},
 			{"3s", DropAgent{"a"}, "", ""}, // the space stays reserved, because the host has not released the update
 			{"3s", UpdateReleased{"a"}, "grant b 0-1 for 10000ms", "13s"},
-			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had space but no credit until now
+			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // agent c had space but no credit until now
 			{"5s", DropAgent{"b"}, "", "14s"},
 		},
 	})
 }
 
-// TestReceiverStorage checks storages that contain part or all of the update, cannot be opened, open too late, or fail.
+// TestReceiverStorage checks uploads with a storage that contains part or all of the update, that cannot be opened,
+// that opens too late, or that fails.
 func TestReceiverStorage(t *testing.T) {
 	disk := newDisk(m3)
 	disk.write(1, wire.ChunkPayload(three, 1))
@@ -227,7 +228,7 @@ func TestReceiverStorage(t *testing.T) {
 		{"13s", DropAgent{"a"}, "", ""},
 		{"14s", offer("a", m3), "open 184248 a", ""},
 		{"14s", DropAgent{"a"}, "", ""},
-		{"14s", opened("a"), "", ""}, // too late
+		{"14s", opened("a"), "", ""}, // the storage opens too late
 		{"15s", offer("a", m3), "open 184248 a", ""},
 		{"15s", opened("a"), "grant a 2-2 for 10000ms", "25s"},
 	})
@@ -250,9 +251,9 @@ func TestReceiverStorage(t *testing.T) {
 	}
 }
 
-// TestReceiverLeases checks many leases at once. The deadline is the first end of a lease. Leases that end together are
-// renewed in id order. The credited bytes are limited too. An agent that restarts while it waits keeps its position in
-// the queue.
+// TestReceiverLeases checks many leases at once. The deadline is the end of the lease that expires first. Leases that
+// end together are renewed in order of agent ids. The credited bytes are limited as well as the chunks. An agent that
+// restarts while it waits keeps its position in the queue.
 func TestReceiverLeases(t *testing.T) {
 	cfg := tight()
 	cfg.MaxBufferedBytes, cfg.MaxOutstandingChunks = 100*wire.MaxChunkBytes, 100
@@ -272,12 +273,12 @@ func TestReceiverLeases(t *testing.T) {
 	play(t, r, []step[ReceiveEvent]{
 		{"6s", offer("f", m3), "grant f 0-1 for 10000ms", "11s"},
 		{"6s", offer("g", m3), "grant g 0-1 for 10000ms", "11s"},
-		{"6s", offer("h", m3), "", "11s"}, // no space is free for h
+		{"6s", offer("h", m3), "", "11s"}, // no buffer space is free for agent h
 		{"6s", reboot("h", 2, m3), "", "11s"},
 		{"7s", c3("f", 0), "", "11s"},
 		{"7s", c3("f", 1), "grant h 0-1 for 10000ms", "11s"},
-		{"7s", offer("f", m3), "", "11s"}, // f waits for the credit of its last chunk
-		{"7s", offer("h", m3), "", "11s"}, // h has sent this offer before its latest start
+		{"7s", offer("f", m3), "", "11s"}, // agent f waits for the credit of its last chunk
+		{"7s", offer("h", m3), "", "11s"}, // agent h has sent this offer before its latest start
 		{"7s", reboot("h", 2, m3), "grant h 0-1 for 10000ms", "11s"},
 		{"20s", Tick{}, "grant f 2-2 for 10000ms; grant a 0-0 for 10000ms; grant b 0-0 for 10000ms; " +
 			"grant c 0-0 for 10000ms; grant d 0-0 for 10000ms; grant e 0-0 for 10000ms", "30s"},
@@ -413,8 +414,8 @@ func checkReceiver(t testing.TB, r *UpdateReceiver) {
 	}
 }
 
-// TestReceiverTakesWhatIsAhead checks that unsolicited chunks are treated as credited. The other chunks are credited
-// immediately, and so are unsolicited chunks that do not arrive.
+// TestReceiverTakesWhatIsAhead checks that chunks sent without a credit (unsolicited) are treated like credited chunks.
+// The other chunks are credited immediately, and so are unsolicited chunks that do not arrive.
 func TestReceiverTakesWhatIsAhead(t *testing.T) {
 	ahead := func(a wire.AgentID, m wire.Manifest, n int) UpdateOffer {
 		return UpdateOffer{Agent: a, AgentBootEpoch: 1, Manifest: m, UnsolicitedChunks: n}

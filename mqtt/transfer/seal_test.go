@@ -25,8 +25,8 @@ func sealedParts(t *testing.T, blob []byte, key wire.SealKey) (ref wire.BlobRef,
 	return ref, parts
 }
 
-// TestPullerOpensSeals checks that parts are ignored and requested again if they are not sealed, or sealed with another
-// key, for another part or for another blob.
+// TestPullerOpensSeals checks that a part is ignored and requested again if it is not encrypted, or was encrypted with
+// another key, for another part or for another blob.
 func TestPullerOpensSeals(t *testing.T) {
 	blob := blobOf(1, 2*wire.MaxChunkBytes+5)
 	ref, parts := sealedParts(t, blob, sealKey)
@@ -51,7 +51,8 @@ func TestPullerOpensSeals(t *testing.T) {
 	})
 }
 
-// TestPullerRefusesAnotherManifest checks that the pull fails if the announced manifest cannot be opened with the key.
+// TestPullerRefusesAnotherManifest checks that the download fails if the announced manifest cannot be decrypted with
+// the key.
 func TestPullerRefusesAnotherManifest(t *testing.T) {
 	ref, parts := sealedParts(t, blobOf(1, wire.MaxChunkBytes+5), otherKey)
 	cfg := DefaultPullerConfig()
@@ -62,9 +63,9 @@ func TestPullerRefusesAnotherManifest(t *testing.T) {
 	})
 }
 
-// TestReceiverOpensSeals checks that chunks are accepted only if they are sealed like the manifest. Chunks of another
-// agent, chunks with an earlier key and unsealed chunks are ignored. A repeated manifest after a key change sets the
-// new key.
+// TestReceiverOpensSeals checks that chunks are accepted only if they are encrypted with the same key as the manifest.
+// Chunks of another agent, chunks encrypted with an earlier key and unencrypted chunks are ignored. A repeated manifest
+// after a change of the key sets the new key.
 func TestReceiverOpensSeals(t *testing.T) {
 	sealed := func(key wire.SealKey, k int) ChunkReceived {
 		return ChunkReceived{"a", UploadID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.BlobSealer(m3.Hash))}

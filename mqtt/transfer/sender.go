@@ -10,15 +10,15 @@ import (
 
 const (
 	firstManifestRepeatDelay = 2 * time.Second  // delay from a manifest to its first repeat, ± 25 %
-	maxManifestRepeatDelay   = 30 * time.Second // maximum delay between repeats
+	maxManifestRepeatDelay   = 30 * time.Second // maximum delay between repeats of the manifest
 	manifestDelayAfterLease  = 10 * time.Second // delay between the end of a lease and the next manifest
 	maxBurstChunks           = 8                // maximum number of chunks that one step sends
 	// manifestOverheadBytes is the maximum size of a manifest message without its hashes, including topic and framing.
 	manifestOverheadBytes = 512
 )
 
-// UpdateSender uploads one update. It repeats the manifest until the coordinator answers. It sends chunks only during
-// the lease of a credit, except for the chunks that follow the first manifest.
+// UpdateSender uploads one update. It repeats the manifest until the coordinator answers. It sends chunks only while it
+// has a credit (permission that expires) from the coordinator, except for the chunks that follow the first manifest.
 //
 // An update of up to wire.MaxInlineUpdate bytes is sent inside its manifest. The coordinator then grants no credit, and
 // only the manifest is repeated.
@@ -35,7 +35,7 @@ type UpdateSender struct {
 	isStarted, isEnded, isConnected bool
 	isNextManifestFirst             bool
 
-	nextManifestAt      time.Time     // time of the next manifest; zero if none is scheduled
+	nextManifestAt      time.Time     // time of the next manifest; zero if no manifest is scheduled
 	manifestRepeatDelay time.Duration // delay after the next manifest; doubles with each repeat
 	pendingChunks       []int         // credited chunks that have not been sent
 	leaseEndsAt         time.Time     // end of the credit's lease
@@ -45,9 +45,9 @@ type UpdateSender struct {
 }
 
 // NewUpdateSender returns an UpdateSender that uploads payload, which m describes and which is not copied. It sends the
-// first manifest after a random delay of up to spread, followed by the first ahead chunks without a credit. Chunks that
-// the link may still be carrying, according to rate, are not sent again. NewUpdateSender panics if payload and m differ
-// in length or spread is negative.
+// first manifest after a random delay of up to spread. The first ahead chunks follow without a credit. A chunk that may
+// still be in transit, according to the link rate, is not sent again. NewUpdateSender panics if payload and m differ in
+// length or spread is negative.
 func NewUpdateSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate LinkRate,
 	rng *rand.Rand) *UpdateSender {
 	if len(payload) != int(m.BlobLength) || len(m.ChunkDigests) != wire.ChunkCount(len(payload)) || spread < 0 {
@@ -166,7 +166,8 @@ func (s *UpdateSender) forgetSentChunks() {
 	s.linkFreeAt = time.Time{}
 }
 
-// addLinkLoad adds bytes to the estimated load of the link. It returns the time when the link has carried them.
+// addLinkLoad adds bytes to the estimated load of the link. It returns the time at which the link will have transmitted
+// these bytes.
 func (s *UpdateSender) addLinkLoad(now time.Time, bytes int) time.Time {
 	if s.linkFreeAt.Before(now) {
 		s.linkFreeAt = now
@@ -221,7 +222,7 @@ func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 		}
 	}
 	s.pendingChunks = nil
-	// margin for the error of the estimated arrival of a chunk
+	// doubt allows for the error in the estimated arrival time of a chunk.
 	doubt := s.linkRate.sendTime(maxChunkMessageBytes)
 	for k, ok := range lent {
 		switch {
@@ -233,7 +234,7 @@ func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 	}
 }
 
-// sendChunkBurst sends the next credited chunks, if the lease has not ended.
+// sendChunkBurst sends the next credited chunks, unless the lease of the credit has ended.
 func (s *UpdateSender) sendChunkBurst(now time.Time) []SendEffect {
 	if !now.Before(s.leaseEndsAt) {
 		s.pendingChunks = nil

@@ -8,10 +8,10 @@ type SendEvent interface{ isSendEvent() }
 
 type (
 	// CoordinatorRestarted reports that the coordinator has restarted. The update is offered again immediately. The
-	// credit is void, because the coordinator cannot assign chunks in flight to an update.
+	// current credit is void, because the new process cannot assign chunks in transit to an update.
 	CoordinatorRestarted struct{}
-	// UpdateRequested reports that the coordinator requests the update again. It has no effect during a lease, because
-	// the coordinator then knows the update. Otherwise the update is offered immediately.
+	// UpdateRequested reports that the coordinator requests the update again. It has no effect while the sender has a
+	// valid credit, because the coordinator then knows the update. Otherwise the update is offered immediately.
 	UpdateRequested struct{}
 )
 

@@ -131,8 +131,9 @@ func TestSenderObeysCredit(t *testing.T) {
 	}
 }
 
-// TestSenderAfterRestartOfTheCoordinator checks that a sender does not repeat chunks that a slow link may still carry.
-// After a restart of the coordinator it repeats them, because the coordinator cannot assign the earlier ones.
+// TestSenderAfterRestartOfTheCoordinator checks that a sender does not repeat chunks that may still be in transit on a
+// slow link. After a restart of the coordinator it repeats them, because the new process cannot assign the earlier
+// chunks to an update.
 func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 	payload := blobOf(6, 2*wire.MaxChunkBytes)
 	m := manifestOf(payload)
@@ -144,7 +145,7 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 			{"1s", both, "chunk 0; chunk 1", "26s"},
 			{"2s", UpdateRequested{}, "", "26s"},
 			{"2s", both, "", "27s"},
-			{"8s", both, "", "33s"}, // chunk 0 should have been carried, but may only just be arriving
+			{"8s", both, "", "33s"}, // chunk 0 should have arrived, but may only just be arriving
 			{"19s", both, "chunk 0", "44s"},
 		},
 		"a restarted one": {
@@ -152,7 +153,9 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 			{"0s", Tick{}, "manifest", "2.0576s"},
 			{"1s", both, "chunk 0; chunk 1", "26s"},
 			{"2s", CoordinatorRestarted{}, "", "2s"},
-			{"2s", Tick{}, "manifest", "15.3488s"}, // from the time when the link has carried it, after the chunks
+			// The delay is counted from the time at which the link has transmitted the manifest, which is queued after
+			// the chunks.
+			{"2s", Tick{}, "manifest", "15.3488s"},
 			{"3s", both, "chunk 0; chunk 1", "28s"},
 		},
 	} {
@@ -201,8 +204,8 @@ func TestSenderMessages(t *testing.T) {
 	NewUpdateSender(m, small, 0, 0, 0, unjittered())
 }
 
-// TestSenderGoesAhead checks that the unsolicited chunks are sent with the first manifest only, and again after a
-// restart of the coordinator.
+// TestSenderGoesAhead checks that unsolicited chunks are sent only with the first manifest, and again after a restart
+// of the coordinator.
 func TestSenderGoesAhead(t *testing.T) {
 	payload := blobOf(1, 6*wire.MaxChunkBytes)
 	m := manifestOf(payload)

@@ -35,7 +35,7 @@ func BenchmarkCommit(b *testing.B) {
 			source := rand.NewChaCha8([32]byte{1})
 			for b.Loop() {
 				for name, size := range map[string]int{"run.a": 4000, "model.a": model} {
-					content := make([]byte, size) // equal pieces would be stored once
+					content := make([]byte, size) // random content, because equal pieces would be stored only once
 					_, _ = source.Read(content)   // never fails
 					if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 						b.Fatal(err)

@@ -1,6 +1,6 @@
 // Package jetstream implements replica.KeyValueStore as a NATS JetStream stream on an odd number of servers. The stream
-// has the layout of a key-value bucket, so that `nats kv` can display it. Unlike a bucket's, values are read from the
-// stream's leader.
+// has the layout of a key-value bucket, so that `nats kv` can display it. Unlike in a bucket, values are always read
+// from the leader of the stream.
 package jetstream
 
 import (
@@ -48,7 +48,7 @@ func Open(o Options) (*KeyValueStore, error) {
 	s := &KeyValueStore{options: o}
 	options := append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
 		nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(reconnectEvery, reconnectEvery),
-		nats.ReconnectBufSize(-1),   // no buffering while disconnected: callers retry
+		nats.ReconnectBufSize(-1),   // disable buffering while disconnected, because callers retry
 		nats.IgnoreAuthErrorAbort(), // a server may accept this client later
 		nats.Timeout(2 * time.Second), nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {

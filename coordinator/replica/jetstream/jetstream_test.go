@@ -38,7 +38,7 @@ func open(t testing.TB, n *brokers.NATS, bucket string) *KeyValueStore {
 	return s
 }
 
-// patience is the time limit for starting a server.
+// patience is the maximum time that the tests wait for a server to start.
 const patience = 2 * time.Minute
 
 // TestStore checks that the store satisfies the contract of replica.KeyValueStore on one server.
@@ -125,8 +125,8 @@ func (l *leads) Observe(f observe.Event) {
 	}
 }
 
-// TestNodes kills each of three servers in turn while a leader commits. The leader must keep or regain leadership, and
-// the next leader must find all commits.
+// TestNodes kills each of three servers in turn while a leader commits. The leader must keep its leadership or regain
+// it, and the next leader must find all commits.
 func TestNodes(t *testing.T) {
 	n := brokers.NewNATS(t, 3, 0, "")
 	n.Start(t)

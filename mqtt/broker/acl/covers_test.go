@@ -2,7 +2,7 @@ package acl
 
 import "testing"
 
-// TestCovers checks rule patterns that do not occur in the current table.
+// TestCovers checks filterCovers with rule patterns that do not occur in the current rule table.
 func TestCovers(t *testing.T) {
 	for _, c := range []struct {
 		rule, filter string

@@ -74,9 +74,9 @@ func NewRuleTable(prefix string) (RuleTable, error) {
 	return RuleTable{prefix}, nil
 }
 
-// Allowed reports whether a user may publish to a topic (toWrite), or subscribe to a filter and receive its messages. A
-// filter is allowed if a single rule covers all of it. A user whose name is not {federation}-{id} has no access. Shared
-// subscriptions are never allowed, and the zero RuleTable allows nothing.
+// Allowed reports whether a user may publish to a topic (if toWrite is true), or subscribe to a filter and receive its
+// messages (if toWrite is false). A filter is allowed if a single rule covers all of it. A user whose name is not
+// {federation}-{id} has no access. Shared subscriptions are never allowed, and the zero RuleTable allows no access.
 func (t RuleTable) Allowed(name, filter string, toWrite bool) bool {
 	federation, id, ok := strings.Cut(name, "-")
 	if !ok || wire.FederationName(federation).Validate() != nil || wire.AgentID(id).Validate() != nil {
@@ -114,7 +114,7 @@ func (r rule) grantsAccess(toWrite bool) bool {
 }
 
 // cutLeadingLevels removes the given topic levels from the beginning of a filter. It reports whether the filter began
-// with them.
+// with these levels.
 func cutLeadingLevels(filter, levels string) (string, bool) {
 	rest, ok := strings.CutPrefix(filter, levels)
 	if !ok {
@@ -123,7 +123,8 @@ func cutLeadingLevels(filter, levels string) (string, bool) {
 	return strings.CutPrefix(rest, "/")
 }
 
-// filterCovers reports whether a rule's filter matches every topic that another filter or topic matches.
+// filterCovers reports whether the filter of a rule matches every topic that another filter matches. The other filter
+// may be a single topic.
 func filterCovers(rule, name, filter string) bool {
 	for {
 		may, mayRest, mayMore := strings.Cut(rule, "/")
