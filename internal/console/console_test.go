@@ -289,9 +289,11 @@ func TestAbsence(t *testing.T) {
 	if session.Absence == nil || session.Absence.URL != "https://b.example/" {
 		t.Errorf("session %+v", session)
 	}
-	w := request{method: "GET", path: "/v1/seven"}.send(s)
-	if w.Code != 503 || !strings.Contains(w.Body.String(), "leader is b") {
-		t.Errorf("%d %s", w.Code, w.Body)
+	for _, path := range []string{"/v1/seven", "/v1/feed"} {
+		w := request{method: "GET", path: path}.send(s)
+		if w.Code != 503 || !strings.Contains(w.Body.String(), "leader is b") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
 	}
 }
 

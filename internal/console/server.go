@@ -148,12 +148,16 @@ func (s *Server) Handler() http.Handler {
 		if callerOfRequest(r).Role == "" {
 			return api.ErrTokenRequired
 		}
-		return s.content.Load().feed.serve(w, r)
+		c := s.content.Load()
+		if c.Absence != nil {
+			return absent(c.Absence)
+		}
+		return c.feed.serve(w, r)
 	}))
 	mux.HandleFunc("/v1/", s.handle(func(w http.ResponseWriter, r *http.Request) error {
 		c := s.content.Load()
-		if a := c.Absence; a != nil {
-			return &api.Error{Status: http.StatusServiceUnavailable, Problem: a.Reason}
+		if c.Absence != nil {
+			return absent(c.Absence)
 		}
 		c.api.ServeHTTP(w, r)
 		return nil
@@ -179,6 +183,9 @@ func (s *Server) handle(serve func(w http.ResponseWriter, r *http.Request) error
 		}
 	}
 }
+
+// absent returns the response to a request while the program has nothing to show.
+func absent(a *Absence) error { return &api.Error{Status: http.StatusServiceUnavailable, Problem: a.Reason} }
 
 func writeJSON(w http.ResponseWriter, x any) error {
 	w.Header().Set("Content-Type", "application/json")

@@ -67,6 +67,10 @@ func openBrowser(t testing.TB) *browser {
 		}
 	}()
 	t.Cleanup(func() {
+		if t.Failed() {
+			text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("location.href + ' ' + document.body.innerText"))
+			t.Logf("the page shows (error %v):\n%s", err, text)
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, p := range b.problems {

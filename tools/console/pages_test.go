@@ -70,7 +70,7 @@ func (s *site) start(t testing.TB) {
 	s.lead.Await(t, "serving the console")
 }
 
-// logIn opens the console and logs in with a token.
+// logIn opens the console, logs in with a token, and waits for the overview.
 func (s *site) logIn(b *browser, token string) {
 	b.t.Helper()
 	b.expectProblems("401")

@@ -25,7 +25,7 @@ function address() {
 function show() {
   fill(nav, session.role && !session.absence ? Object.entries(pages).map(([name, page]) => h('a', { href: `#/${name}`,
     'aria-current': name === address().name ? 'page' : null }, page.title)) : []);
-  if (session.error) return message('No connection', session.error);
+  if (session.error) return current.name ? undefined : message('No connection', session.error);
   if (session.absence) return showAbsence();
   if (session.role === '') return showLogin();
   if (session.role === undefined) return undefined;

@@ -58,7 +58,12 @@ export async function loadSession() {
   } catch (e) {
     session.error = e.message;
   }
-  if (session.role && !session.absence && !session.error) open(); else close();
+  if (session.role && !session.absence && !session.error) {
+    open();
+  } else {
+    close();
+    if (session.error) setLink('lost');
+  }
   notify('session');
   if (session.absence || session.error) setTimeout(loadSession, 2000);
 }
@@ -99,12 +104,11 @@ function open() {
     setLink('live');
   });
   stream.addEventListener('error', () => {
-    // The browser retries a lost connection, but not a response that is no stream, such as 401 or 503.
+    // The session decides how to continue: the coordinator may have restarted, or another one may lead.
+    if (source !== stream) return;
+    close();
     setLink('lost');
-    if (stream.readyState === EventSource.CLOSED && source === stream) {
-      source = null;
-      setTimeout(loadSession, 1000);
-    }
+    setTimeout(loadSession, 1000);
   });
 }
 

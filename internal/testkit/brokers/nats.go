@@ -25,13 +25,13 @@ import (
 // natsServer builds the nats-server program once per process and returns its path. The program stays in Go's build
 // cache, so that other test processes do not build it again.
 var natsServer = sync.OnceValues(func() (path string, err error) {
-	// The test can run in any folder of the module, so ask for the path of go.mod.
-	module, err := exec.Command("go", "env", "GOMOD").Output()
+	// The test can run in any folder of this module or of a module in tools, so ask for the folder of this module.
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/fedmesh/fedmesh").Output()
 	if err != nil {
 		return "", err
 	}
 	tool := exec.Command("go", "tool", "-n", "nats-server")
-	tool.Dir = filepath.Join(filepath.Dir(string(module)), "tools", "nats")
+	tool.Dir = filepath.Join(strings.TrimSpace(string(module)), "tools", "nats")
 	// Without cgo the program also runs in containers that have no C library.
 	tool.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var problem strings.Builder
