@@ -185,7 +185,9 @@ func (s *Server) handle(serve func(w http.ResponseWriter, r *http.Request) error
 }
 
 // absent returns the response to a request while the program has nothing to show.
-func absent(a *Absence) error { return &api.Error{Status: http.StatusServiceUnavailable, Problem: a.Reason} }
+func absent(a *Absence) error {
+	return &api.Error{Status: http.StatusServiceUnavailable, Problem: a.Reason}
+}
 
 func writeJSON(w http.ResponseWriter, x any) error {
 	w.Header().Set("Content-Type", "application/json")
