@@ -113,6 +113,7 @@ func Run(ctx context.Context, s *settings.Agent, o Options) error {
 type sharedDeviceResources struct {
 	isStateInMemory bool // the state folder is in memory and is lost on a power cut
 	trainingLock    training.TrainingLock
+	page            devicePage
 	meter           mqtt.TrafficMeter
 	budget          *budget.UplinkBudget
 }
@@ -141,6 +142,9 @@ func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := d.page.serve(ctx, s.Console.Listen, log); err != nil {
+		return err
+	}
 	if _, err := os.Stat(filepath.Join(dir, store.BootEpochFile)); err == nil && len(s.Federations) > 0 {
 		log.Warn("state folder contains unused files from a configuration with a single federation: to use them, "+
 			"stop agentd and move them into the folder of that federation", "state_dir", dir)
@@ -234,6 +238,7 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 	configureMetricsReports(&cfg.Presence.MetricsReports, o.ReportedMetrics)
 	var present atomic.Pointer[agent.Agent]
 	view := agentstatus.New(daemon.Version(), cmp.Or(s.LocalFederationName, s.Federation), s.ID, time.Now, o.Board)
+	d.page.add(view)
 	api.ServeSocket(ctx, cfg.StateDir, api.Handler(agentRoutes(view, present.Load), api.SocketCaller, nil), cfg.Logger)
 	cfg.Observer = observe.Observers{&daemon.EventDispatcher{Log: cfg.Logger, Metrics: o.Metrics.agentMetrics.Events,
 		Board: o.Board}, view, health, o.Observer}

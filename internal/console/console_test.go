@@ -26,8 +26,9 @@ const viewer, operator = "view-0123456789abcdef", "operate-0123456789abcdef"
 // without a text, the server has no token file.
 func newServer(t *testing.T, tokens string, control bool, now *time.Time) *Server {
 	t.Helper()
-	s := &Server{cfg: Config{Program: "coordinator", Control: control, SessionKey: []byte("key"),
-		Now: func() time.Time { return *now }, Log: slog.New(slog.DiscardHandler)}}
+	s := &Server{cfg: Config{Program: "coordinator", Page: CoordinatorPage(), Control: control,
+		SessionKey: []byte("key"),
+		Now:        func() time.Time { return *now }, Log: slog.New(slog.DiscardHandler)}}
 	s.access.cfg = &s.cfg
 	if tokens != "" {
 		s.cfg.Tokens = api.TokenFile(filepath.Join(t.TempDir(), "tokens"))
@@ -249,7 +250,7 @@ func TestPageSize(t *testing.T) {
 	total := 0
 	var walk func(dir string)
 	walk = func(dir string) {
-		entries, err := assets.ReadDir(dir)
+		entries, err := coordinatorFiles.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +260,7 @@ func TestPageSize(t *testing.T) {
 				walk(name)
 				continue
 			}
-			text, err := assets.ReadFile(name)
+			text, err := coordinatorFiles.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -300,7 +301,8 @@ func TestAbsence(t *testing.T) {
 // TestServe checks that Start serves until its context ends, and that an address in use is an error.
 func TestServe(t *testing.T) {
 	var log strings.Builder
-	cfg := Config{Program: "coordinator", Listen: "127.0.0.1:0", SessionKey: []byte("key"), Now: time.Now,
+	cfg := Config{Program: "coordinator", Page: CoordinatorPage(), Listen: "127.0.0.1:0",
+		SessionKey: []byte("key"), Now: time.Now,
 		Log: slog.New(slog.NewTextHandler(&log, nil))}
 	s, err := Start(t.Context(), cfg)
 	if err != nil {

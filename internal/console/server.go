@@ -19,6 +19,7 @@ import (
 // Config configures a Server.
 type Config struct {
 	Program string // name of the daemon, such as "coordinator"
+	Page    Page
 	Listen  string // host:port
 	TLS     *tls.Config
 	// Tokens is the file with the tokens and certificate names of those who may use the console. If it is empty,
@@ -127,7 +128,7 @@ type Session struct {
 // Handler returns the handler of all requests.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", pageHandler())
+	mux.Handle("/", s.cfg.Page.handler())
 	mux.HandleFunc("GET /v1/session", s.handle(func(w http.ResponseWriter, r *http.Request) error {
 		c := callerOfRequest(r)
 		return writeJSON(w, Session{Program: s.cfg.Program, Role: c.Role, Name: c.Name,

@@ -37,7 +37,8 @@ func startConsole(ctx context.Context, s *coordinatorsettings.ConfigFile, o *Opt
 	if err != nil {
 		return nil, err
 	}
-	server, err := console.Start(ctx, console.Config{Program: "coordinator", Listen: s.Console.Listen, TLS: secured,
+	server, err := console.Start(ctx, console.Config{Program: "coordinator",
+		Page: console.CoordinatorPage(), Listen: s.Console.Listen, TLS: secured,
 		Tokens: api.TokenFile(s.Console.TokensFile), Control: s.Console.Control, SessionKey: sessions, Now: time.Now,
 		Log: o.Logger})
 	if err != nil {

@@ -27,6 +27,7 @@ type Agent struct {
 	Device             DeviceWorkRules   `yaml:"device"`
 	Trainers           []ExternalTrainer `yaml:"trainers"`
 	Metrics            AgentMetrics      `yaml:"metrics"`
+	Console            AgentConsole      `yaml:"console"`
 	Log                Log               `yaml:"log"`
 	// Federations lists the federations of the device if there are several. The keys of FederationSettings are then
 	// defaults for each federation.
@@ -242,6 +243,11 @@ type TrafficBudget struct {
 	BytesPerMonth spec.ByteSize `yaml:"bytes_per_month"`
 }
 
+// AgentConsole configures the page of the device for a browser on the device.
+type AgentConsole struct {
+	Listen string `yaml:"listen"` // loopback address with port; empty disables the page
+}
+
 // AgentMetrics configures the publication of the device's metrics.
 type AgentMetrics struct {
 	Listen string `yaml:"listen"` // host:port; empty disables the listener
@@ -347,6 +353,13 @@ func (a *Agent) Validate() error {
 		"must be 0 (no limit) or at least 20MB, but is %s: an idle connection already uses about 10MB a month",
 		a.Budget.BytesPerMonth)
 	c.CheckMetricsListen(a.Metrics.Listen)
+	if a.Console.Listen != "" {
+		host, _, err := net.SplitHostPort(a.Console.Listen)
+		c.AddError("console.listen", err)
+		c.Require(err != nil || host == "localhost" || net.ParseIP(host).IsLoopback(), "console.listen",
+			"must be a loopback address, such as 127.0.0.1:9467, but is %s, because the page requires no login",
+			a.Console.Listen)
+	}
 	every := a.Metrics.ReportEvery
 	c.Require(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0,
 		"metrics.report_every",

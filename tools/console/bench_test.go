@@ -49,7 +49,8 @@ func startFleet(b *testing.B, historyDir string) *fleet {
 	sample := api.GetRoute("/v1/history/sample", "", func(*http.Request) ([]runs.HistoryEntry, error) {
 		return runs.SampleHistory(historyDir, 1000)
 	})
-	s, err := console.Start(b.Context(), console.Config{Program: "coordinator", Listen: "127.0.0.1:0",
+	s, err := console.Start(b.Context(), console.Config{Program: "coordinator",
+		Page: console.CoordinatorPage(), Listen: "127.0.0.1:0",
 		SessionKey: []byte("key"), Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)

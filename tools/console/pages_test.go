@@ -117,6 +117,27 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestDevicePage shows the page of a device, in both colours and at the width of a phone.
+func TestDevicePage(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	address := brokers.FreeAddress(t)
+	s.Daemon(t, "agentd", "four", "--set", "console.listen="+address).Await(t, "serving the console")
+	b := openBrowser(t)
+	for _, look := range []struct {
+		name, scheme  string
+		width, height int64
+	}{{"light", "light", 1280, 900}, {"dark", "dark", 1280, 900}, {"phone", "light", 360, 740}} {
+		b.size(look.width, look.height, look.scheme)
+		b.open("http://"+address+"/", "")
+		b.await("section", "Federation site")
+		b.await("td", "60 of 60")
+		b.checkAccessibility("agent-" + look.name)
+		b.checkWidth("agent-" + look.name)
+		b.photograph("agent-" + look.name)
+	}
+}
+
 // TestControls uses each control: login, pause, resume, a change of the task, a token, revoke, compare, stop. It checks
 // that a viewer sees no control, and that the audit log names the token.
 func TestControls(t *testing.T) {

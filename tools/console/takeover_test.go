@@ -17,7 +17,8 @@ func TestTakeover(t *testing.T) {
 	f := testkit.NewFederation(t, programs, "takeover", brokers.OpenMosquitto(t))
 	list := f.AddAgents(t, plane(""), "one", "two")
 	tokens := f.Write(t, "tokens", "view "+viewer+"\n")
-	urls := map[string]string{"a": "http://" + brokers.FreeAddress(t) + "/", "b": "http://" + brokers.FreeAddress(t) + "/"}
+	urls := map[string]string{"a": "http://" + brokers.FreeAddress(t) + "/",
+		"b": "http://" + brokers.FreeAddress(t) + "/"}
 	for name, url := range urls {
 		f.Write(t, name+".keys", list)
 		f.Write(t, name+".yaml", f.CoordinatorText(name, "{name: plane, features: [a, b], target: y}",

@@ -158,6 +158,14 @@ func (v *StatusTracker) Status() status.DrawableStatus {
 	return &p
 }
 
+// ConsoleRow returns the status as a row for the page of the device, with the federation as key. The time at which the
+// status was generated is left out, since the row would otherwise change with each call.
+func (v *StatusTracker) ConsoleRow() (federation string, row any) {
+	s := v.Status().(*agentStatus)
+	s.GeneratedAt = time.Time{}
+	return s.Federation, s
+}
+
 // addShownValues copies the status values of the condition board into a.
 func (a *agentStatus) addShownValues(b *status.ConditionBoard) {
 	if at := status.ShownValue[*wire.AnnouncementPosition](b, agentround.AnnouncementObeyedValue); at != nil {
