@@ -1,4 +1,5 @@
-// Package d2d implements the mixing of parameters between nearby agents between server rounds (feddec Alg. 1, line 6).
+// Package d2d implements the mixing (weighted averaging) of parameters between neighbouring agents, which takes place
+// between server rounds (Costantini et al., the FedDec paper, Algorithm 1, line 6).
 //
 // A mixing step is x_i ← Σ_j W_ij x_j with a symmetric, doubly stochastic W. It is computed as antisymmetric flows over
 // the edges,

@@ -443,7 +443,7 @@ func TestClipped(t *testing.T) {
 }
 
 // TestAggregators checks that two programs can share an aggregation: if each program sums half of the buckets and the
-// two sums are added, the result must be bitwise the same as that of one program.
+// two sums are added, the result must be bitwise equal to the result of one program.
 func TestAggregators(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	all, left, right := rule.NewBucketedSum(25), rule.NewBucketedSum(25), rule.NewBucketedSum(25)
