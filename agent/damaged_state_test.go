@@ -37,7 +37,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// recorded records the lost files.
+// recorded collects the FileLost events.
 type recorded struct{ lost []state.FileLost }
 
 func (r *recorded) Observe(event observe.Event) {
@@ -50,13 +50,14 @@ func (r *recorded) ObserveRound(observe.Event) {}
 
 func noData([]string, string) (*learner.Samples[float32], error) { return nil, errors.New("none") }
 
-// stateFile describes how to write a file of the state folder, and its expected handling if it is damaged.
+// stateFile describes how to write a file of the state folder, and how the agent must handle the file if it is damaged.
 type stateFile struct {
-	write func(t *testing.T, dir string) // writes a valid file
-	// silent means that damage is not reported, since the content is checked against hashes from another source.
+	write func(t *testing.T, dir string) // writes a valid version of the file
+	// silent is true if the agent does not report damage, since it checks the content against hashes from another
+	// source.
 	silent bool
-	slots  bool // the file has slots; one copy is written
-	// kept means that a damaged file is renamed; other files are removed.
+	slots  bool // whether the file stores its content in several slots, one of which is written
+	// kept is true if the agent renames the damaged file. It removes other damaged files.
 	kept bool
 }
 
@@ -94,7 +95,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		state.PersonalModel.Name: {slots: true, write: func(t *testing.T, dir string) {
 			runRoundSchemas := make([]byte, 16+2*len(wire.Digest{}))
 			must(t, folder(dir).OpenSlots(state.PersonalModel).Save(runRoundSchemas,
-				wire.AppendVector(nil, []float32{1, 2, 3, 4}))) // before and after the round
+				wire.AppendVector(nil, []float32{1, 2, 3, 4}))) // model parameters before and after the round
 		}},
 		state.ErrorFeedback.Name: {write: func(t *testing.T, dir string) {
 			nothingPending := make([]byte, 84) // residual of run 0
@@ -141,7 +142,8 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.SaveFile(state.GroupKeys, keys))
 		}},
 		state.DeviceKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, folder(dir).SaveFile(state.DeviceKeys, make([]byte, 3*32))) // a key other than the configured one
+			// Save a key that replaces a different configured key.
+			must(t, folder(dir).SaveFile(state.DeviceKeys, make([]byte, 3*32)))
 		}},
 		state.Certificate.Name: {kept: true, write: func(t *testing.T, dir string) {
 			key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)

@@ -25,7 +25,7 @@ func (a *Agent) receiveMessage(m mqtt.Message) {
 	case kind == mqtt.KindBlob:
 		err = a.fetch.ReceiveBlobPart(id, name, m)
 	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindAnnouncement || kind == mqtt.KindPresence):
-		return // an empty payload means a deleted retained message
+		return // An empty payload means that a retained message was deleted.
 	case kind == mqtt.KindAnnouncement:
 		err = a.receiveAnnouncement(m)
 	case kind == mqtt.KindRoot:
@@ -127,8 +127,8 @@ func (a *Agent) requestHelloForUpdateFate() {
 	}
 }
 
-// recordAcceptanceByCoordinator records that the coordinator has answered, which shows that it accepts the agent's
-// messages.
+// recordAcceptanceByCoordinator records that the coordinator has answered. An answer shows that the coordinator accepts
+// the agent's messages.
 func (a *Agent) recordAcceptanceByCoordinator() {
 	a.evaluation.RecordHelloAnswered()
 	a.presence.RecordAcceptanceByCoordinator()
@@ -164,21 +164,21 @@ func (a *Agent) receiveHelloAnswer(e *wire.Envelope) error {
 	a.recordAcceptanceByCoordinator()
 	a.handleRoundEvent(agentround.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.SelectionStatus,
 		KnownRowCount: m.ReportedRows})
-	a.requestHelloForUpdateFate() // the update's outcome arrives before this answer
+	a.requestHelloForUpdateFate() // The outcome of the update arrives before this answer.
 	return nil
 }
 
 // DroppedMessages counts the messages that the agent has dropped.
 var DroppedMessages = host.NewDroppedMessagesMetric(observe.NamesAsStrings(part.DropReasons()))
 
-// MessageDropped reports that an incoming message was dropped.
+// MessageDropped is emitted when an incoming message was dropped.
 type MessageDropped struct {
 	Kind   mqtt.TopicKind
 	Reason part.DropReason
 	Err    error
 }
 
-// Describe implements observe.Event. The next readable announcement resolves the condition.
+// Describe implements observe.Event. The condition ends when the agent can decode an announcement.
 func (e MessageDropped) Describe(d *observe.EventDescription) {
 	d.IncCounter(DroppedMessages, host.DirectionReceived, string(e.Reason))
 	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "reason", e.Reason, "err", e.Err)

@@ -25,9 +25,9 @@ type candidateEdge struct {
 	tieBreak         uint64 // pseudo-random order of otherwise equal candidates
 }
 
-// chooseNeighbors returns this agent's neighbours in the graph of the cell (the agents on one local broker), in id
-// order. All agents receive the same beacons and compute the same graph, so both ends of an edge choose the edge. If
-// each agent chose only its nearest peers, cliques would form.
+// chooseNeighbors returns this agent's neighbours in the graph of the cell (the agents that announce themselves to each
+// other), in id order. All agents receive the same beacons and compute the same graph, so both ends of an edge choose
+// the edge. If each agent chose only its nearest peers, cliques would form.
 //
 // Edges are chosen from the nearest pair of agents to the farthest, as long as both agents accept more neighbours. The
 // first pass chooses edges that join two components (Kruskal's algorithm). The graph is therefore connected if all

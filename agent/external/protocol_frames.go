@@ -13,8 +13,8 @@ const (
 	frameHello     = "hello"
 	frameFit       = "fit"
 	frameFitted    = "fitted"
-	frameInitial   = "initial" // both the request and its answer
-	frameRows      = "rows"    // both the request and its answer
+	frameInitial   = "initial" // name of both the request and its answer
+	frameRows      = "rows"    // name of both the request and its answer
 	frameEvaluate  = "evaluate"
 	frameEvaluated = "evaluated"
 	framePredict   = "predict"
