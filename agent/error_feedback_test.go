@@ -46,7 +46,7 @@ func TestFeedback(t *testing.T) {
 	const folded, unused, nothing = "1:6", "0:8", "0:4"
 	for name, tt := range map[string]struct {
 		fate wire.UpdateFate
-		// whether the outcome of the update arrives in answer to a hello instead of with the announcement
+		// whether the outcome of the update arrives in answer to a hello message instead of with the announcement
 		reply  bool
 		refuse wire.UpdateRefusalReason // reason for refusing the update; 0 means that it is accepted
 		want   string

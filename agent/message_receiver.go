@@ -119,8 +119,8 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 	return host.NewMessageDropError(part.DropUnwanted, "unexpected %s message from the coordinator", e.Type)
 }
 
-// requestHelloForUpdateFate sends an extra hello to find out whether the coordinator accepted an update. It does this
-// only if the agent would otherwise send no hello or disconnect.
+// requestHelloForUpdateFate sends an extra hello message to find out whether the coordinator accepted an update. It
+// does this only if the agent would otherwise send no hello message or disconnect.
 func (a *Agent) requestHelloForUpdateFate() {
 	if a.upload.AwaitsUpdateFate() && (a.roundMachine.SendsNoHello() || a.roundMachine.MayDisconnect()) {
 		a.handleRoundEvent(agentround.UpdateFateUnknown{})

@@ -64,8 +64,8 @@ func (c *CoordinatorMachine) reportLargeRowCounts(agents []wire.AgentID, most ui
 }
 
 // updateRowCountMatchesHello reports whether the number of samples in an agent's update equals the number in one of two
-// hello messages: the agent's last hello before the draw, or the agent's newest hello. The newest hello counts because
-// an agent that restarts during a round trains with the rows that it has after the restart.
+// hello messages: the agent's last hello message before the draw, or the agent's newest hello. The newest hello message
+// counts because an agent that restarts during a round trains with the rows that it has after the restart.
 func (c *CoordinatorMachine) updateRowCountMatchesHello(p *participantProgress, samples uint64) bool {
 	m := c.roster.memberByAgent[p.Agent]
 	return p.RowCount == 0 || samples == p.RowCount || m != nil && samples == m.rowCount

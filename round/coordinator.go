@@ -22,7 +22,7 @@ type CoordinatorMachine struct {
 	sidelinedAgentByID     map[wire.AgentID]SidelinedAgent
 	linkUp                 bool
 	abandonsRecoveredRound bool // whether the round that was open when this process started must be abandoned
-	hellosRequested        bool // whether this process has asked all agents for a hello
+	hellosRequested        bool // whether this process has asked all agents for a hello message
 	announcement           announcementState
 	// round whose stored updates are deleted after the next journal record is saved; 0 means none
 	roundAwaitingDiscard wire.RoundID

@@ -125,7 +125,7 @@ type Participant struct {
 	// odds K·q_k of the agent for importance sampling, where q_k is the agent's draw probability and K is the number of
 	// agents; 0 means 1
 	Odds float64 `json:",omitempty"`
-	// number of samples n_k in the agent's last hello before the draw; 0 means unknown
+	// number of samples n_k in the agent's last hello message before the draw; 0 means unknown
 	RowCount uint64 `json:"Samples"`
 	// digest of the agent's accepted update; zero if no update was accepted
 	AcceptedUpdateDigest wire.Digest `json:"Accepted"`

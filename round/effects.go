@@ -47,7 +47,7 @@ type (
 		MixingBlockRound wire.RoundID
 		MixingPeers      []wire.MixingPeer
 		EndedEdges       []wire.EndedEdge
-		// number of rows in the agent's last hello before the draw, which the agent's update must match
+		// number of rows in the agent's last hello message before the draw, which the agent's update must match
 		KnownRowCount uint64
 	}
 	// RequestEdges asks the host to compute the mixing edges between the agents of the next round. Agents are sorted by
@@ -64,7 +64,7 @@ type (
 	SendRoundStanding struct {
 		Agent         wire.AgentID
 		Standing      wire.SelectionStatus
-		KnownRowCount uint64 // number of rows in the agent's newest hello
+		KnownRowCount uint64 // number of rows in the agent's newest hello message
 	}
 	// ReceiveUpdate begins or continues the transfer of an update that an agent has offered. The host responds with the
 	// event UpdateStored or UpdateRejected.

@@ -150,7 +150,7 @@ func (c *CoordinatorMachine) sendRoundStanding(a wire.AgentID, place wire.Select
 	}
 }
 
-// answerParticipantHello answers the hello of a participant that has restarted or lost its state.
+// answerParticipantHello answers the hello message of a participant that has restarted or lost its state.
 func (c *CoordinatorMachine) answerParticipantHello(now time.Time, p *participantProgress, unfit wire.DeclineReason) {
 	switch {
 	case p.state == stateAccepted:
@@ -187,7 +187,7 @@ func (c *CoordinatorMachine) handlePresence(now time.Time, e PresenceReceived) {
 var eligibleHellosMetric = observe.Counter("agents_counted_total",
 	"Hello messages that made an agent eligible for rounds, counted at most once per start of the agent.")
 
-// AgentEligible is emitted when a hello shows that an agent may be drawn.
+// AgentEligible is emitted when a hello message shows that an agent may be drawn.
 type AgentEligible struct {
 	Agent          wire.AgentID
 	RowCount       uint64

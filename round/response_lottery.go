@@ -28,7 +28,7 @@ type ResponseLotteryConfig struct {
 	DisconnectDuration time.Duration  `yaml:"return_after"`
 	DisconnectSpread   time.Duration  `yaml:"return_within"`
 	Presence           PresencePolicy `yaml:"presence"`
-	// ListedAgents is the assumed number of agents before the first hello; 0 means unknown.
+	// ListedAgents is the assumed number of agents before the first hello message; 0 means unknown.
 	ListedAgents int `yaml:"-"`
 }
 
@@ -160,8 +160,8 @@ func (c *CoordinatorMachine) estimateAgentCount(now time.Time) {
 	w.openedAt = time.Time{}
 }
 
-// countHello counts the first hello of a fit agent in the window. It adds 1/p to the estimated number of agents if the
-// agent answered the current lottery with probability p, and 1 otherwise.
+// countHello counts the first hello message of a fit agent in the window. It adds 1/p to the estimated number of agents
+// if the agent answered the current lottery with probability p, and 1 otherwise.
 func (c *CoordinatorMachine) countHello(m *rosterMember, of uint32) {
 	if w := &c.helloWindow; m.helloWindowNumber != w.number && m.isPresentAndFit() {
 		m.helloWindowNumber = w.number

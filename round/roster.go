@@ -26,7 +26,7 @@ type rosterMember struct {
 	location           wire.AgentLocation
 	// neighbors are the agents with which this agent can mix.
 	neighbors         []wire.AgentID
-	helloWindowNumber uint32 // number of the hello window in which the agent's last hello was counted
+	helloWindowNumber uint32 // number of the hello window in which the agent's last hello message was counted
 }
 
 func (m *rosterMember) isPresentAndFit() bool { return m.isPresent && m.unfitReason == 0 }

@@ -43,7 +43,7 @@ func (c *CoordinatorMachine) scheduleAllowsRound(now time.Time) bool {
 }
 
 // startScheduleWaitIfNeeded starts the idle phase if the schedule does not allow a round, and reports whether it did.
-// The wait ends with the next window, or with a hello that reports enough new rows.
+// The wait ends with the next window, or with a hello message that reports enough new rows.
 func (c *CoordinatorMachine) startScheduleWaitIfNeeded(now time.Time) bool {
 	why, until := c.currentScheduleWait(now)
 	if why == "" {
@@ -105,7 +105,7 @@ func (c *CoordinatorMachine) newRowsSuffice() bool {
 }
 
 // unusedRowCount returns the number of an agent's rows that no round has used, according to the agent's hello. It
-// returns 0 if the agent sent the hello before it learned that the newest model used its rows.
+// returns 0 if the agent sent the hello message before it learned that the newest model used its rows.
 func (m *rosterMember) unusedRowCount(e *HelloReceived) (rows uint64, tells bool) {
 	n := &e.Hello.NewRows
 	if m.boot == e.Boot && n.LastUsedRound < m.lastRoundUsingRows {

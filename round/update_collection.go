@@ -312,7 +312,7 @@ type RoundOpened struct {
 	Participants     []wire.AgentID    // drawn agents in id order
 	// agents excluded from the draw and from the number K of eligible agents, in id order
 	SidelinedAgents []SidelinedAgent
-	ResponseLottery ResponseLottery // lottery that selected the agents to send a hello
+	ResponseLottery ResponseLottery // lottery that selected the agents to send a hello message
 }
 
 // Describe implements observe.Event. It also marks the run as not finished, because a finished run may continue.

@@ -135,7 +135,7 @@ func (p SelectionStatus) String() string {
 type HelloAnswer struct {
 	Announcement    Digest
 	SelectionStatus SelectionStatus
-	ReportedRows    uint64 // number of rows that the agent reported in its last hello
+	ReportedRows    uint64 // number of rows that the agent reported in its last hello message
 }
 
 // Body returns the encoded message.

@@ -110,8 +110,8 @@ func (o *RoundOutcome) FateOf(tag UpdateTag) UpdateFate {
 	return FateMissedRoundEnd
 }
 
-// UpdateFateAnswer is the answer to a hello with a FateRequest. The envelope header contains the run and round of the
-// update.
+// UpdateFateAnswer is the answer to a hello message with a FateRequest. The envelope header contains the run and round
+// of the update.
 type UpdateFateAnswer struct {
 	Update Digest
 	Fate   UpdateFate

@@ -53,8 +53,8 @@ type ModelEvaluator struct {
 	pendingRequest       evaluationRequest
 	isEvaluating         bool            // true while a job evaluates a model
 	lastResult           wire.Evaluation // result of the last evaluation
-	mustReportResult     bool            // true if the next hello must contain lastResult
-	wasResultInLastHello bool            // true if the last hello contained lastResult
+	mustReportResult     bool            // true if the next hello message must contain lastResult
+	wasResultInLastHello bool            // true if the last hello message contained lastResult
 }
 
 // evaluationRequest is a request of the coordinator to evaluate a model.

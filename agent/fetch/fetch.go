@@ -49,7 +49,7 @@ type Fetcher struct {
 	onAcceptanceByCoordinator func()
 
 	fetchByPurpose [purposeCount]*blobFetch // current transfer for each purpose; nil means that there is none
-	missingParts   wire.MissingBlobParts    // missing blob parts to request in the next hello
+	missingParts   wire.MissingBlobParts    // missing blob parts to request in the next hello message
 	// hadUnavailableParts is true if the broker lacked parts of the previous blob, so that the coordinator had to
 	// publish the blob again.
 	hadUnavailableParts bool
@@ -216,7 +216,7 @@ func (f *Fetcher) requestMissingParts(n *blobFetch, e transfer.PartsMissing) {
 }
 
 // finishFetch handles a fetched blob or an error. If the broker lacks the blob, finishFetch requests the announcement
-// again, which may be out of date, and sends a hello that makes the coordinator check its blobs.
+// again, which may be out of date, and sends a hello message that makes the coordinator check its blobs.
 func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err error) {
 	retry := (errors.Is(err, transfer.ErrBlobGone) || errors.Is(err, transfer.ErrStorageFailed)) &&
 		(n.purpose == Task || n.failedAttempts < maxRetries)
@@ -242,7 +242,7 @@ func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err erro
 	}
 }
 
-// requestHelloForStalledFetch sends a hello with a request for the missing blob parts or group key.
+// requestHelloForStalledFetch sends a hello message with a request for the missing blob parts or group key.
 func (f *Fetcher) requestHelloForStalledFetch() {
 	f.core.HandleRoundEvent(agentround.FetchStalled{NeededBeyondRound: f.cfg.NeedsModelsOutsideRounds})
 }

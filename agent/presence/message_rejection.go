@@ -18,8 +18,8 @@ type rejectionState struct {
 	reason      wire.MessageRejectionReason // reason of the newest rejection; 0 means that messages are accepted
 }
 
-// PublishAwaitingAnswer publishes a hello, a presence message or a metrics report and remembers its digest, because the
-// coordinator may reject it.
+// PublishAwaitingAnswer publishes a hello message, a presence message or a metrics report and remembers its digest,
+// because the coordinator may reject it.
 func (p *AgentPresence) PublishAwaitingAnswer(m mqtt.Message) {
 	r := &p.rejection
 	if e, err := wire.ParseEnvelope(m.Payload); err == nil {

@@ -23,7 +23,7 @@ type newRowCounter struct {
 	currentRoundRows trainedRowsEnd
 	// time of the next check for new rows; zero if a round has just used rows, so that the check is due at once
 	checkAt      time.Time
-	lastReported wire.NewRowsReport // report in the last hello
+	lastReported wire.NewRowsReport // report in the last hello message
 }
 
 // trainedRowsEnd identifies the last row on which a round has trained.

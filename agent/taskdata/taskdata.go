@@ -136,7 +136,8 @@ const (
 	// misfitRetryInterval is the interval between two attempts to read rows that do not fit the task. Even an unchanged
 	// source may have been mounted or become readable.
 	misfitRetryInterval = 10 * time.Minute
-	// checkInterval is the minimum interval between checks for new data. It limits the hellos that new data can cause.
+	// checkInterval is the minimum interval between checks for new data. It limits the hello messages that new data can
+	// cause.
 	checkInterval = 5 * time.Second
 )
 

@@ -108,9 +108,9 @@ func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 	a.handlePendingInvitation(now)
 }
 
-// scheduleCorrectiveHello schedules a hello in response to an announcement that is older than the current one. The
-// hello informs a coordinator that may have lost its state of the newer position. The agent sends such a hello at most
-// once per minute.
+// scheduleCorrectiveHello schedules a hello message in response to an announcement that is older than the current one.
+// The hello message informs a coordinator that may have lost its state of the newer position. The agent sends such a
+// hello message at most once per minute.
 func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcement) {
 	if !a.correctiveHelloAt.IsZero() || now.Before(a.noCorrectiveHelloBefore) {
 		return
@@ -123,8 +123,9 @@ func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcemen
 	a.correctiveHelloAt = now.Add(a.jitter(within))
 }
 
-// sendCorrectiveHello sends the hello that reports the agent's newer announcement position, if that hello is due. No
-// current announcement is required, because an agent that has just started may know only the position.
+// sendCorrectiveHello sends the hello message that reports the agent's newer announcement position, if that hello
+// message is due. No current announcement is required, because an agent that has just started may know only the
+// position.
 func (a *Machine) sendCorrectiveHello(now time.Time) {
 	if a.linkUp && !a.correctiveHelloAt.IsZero() && !now.Before(a.correctiveHelloAt) {
 		a.correctiveHelloAt = time.Time{}

@@ -41,9 +41,9 @@ type (
 		// neighbours with which the agent mixes (averages) its parameters at every local step
 		MixingPeers []wire.MixingPeer
 		Deadline    time.Time
-		// MaxRows is the maximum number of rows to train on: the number of rows in the agent's last acknowledged hello,
-		// or 0 (no limit) if that number is unknown. The coordinator refuses an update computed from another number of
-		// rows.
+		// MaxRows is the maximum number of rows to train on: the number of rows in the agent's last acknowledged hello
+		// message, or 0 (no limit) if that number is unknown. The coordinator refuses an update computed from another
+		// number of rows.
 		MaxRows uint64
 	}
 	// SubmitUpdate saves the update if necessary, and sends it until the coordinator accepts or refuses the update or
@@ -75,8 +75,8 @@ type (
 		UnfitReason        wire.DeclineReason
 		RowCount           uint64
 		UpdateDigest       wire.Digest
-		// threshold of the lottery by which this agent was selected to send a hello; 0 means that all agents send a
-		// hello
+		// threshold of the lottery by which this agent was selected to send a hello message; 0 means that all agents
+		// send a hello message
 		LotteryThreshold uint32
 	}
 	// AllowDisconnect permits the host to disconnect from the broker for the given duration. The host may disconnect

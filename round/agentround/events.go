@@ -54,11 +54,11 @@ type (
 		// supports all
 		UnsupportedErr error
 	}
-	// RoundStandingReceived is delivered when the coordinator has answered a hello of this agent.
+	// RoundStandingReceived is delivered when the coordinator has answered a hello message of this agent.
 	RoundStandingReceived struct {
 		AnnouncementDigest wire.Digest
 		Standing           wire.SelectionStatus
-		KnownRowCount      uint64 // number of rows in the agent's last acknowledged hello
+		KnownRowCount      uint64 // number of rows in the agent's last acknowledged hello message
 	}
 	// UpdateAcceptanceReceived is delivered when the coordinator reports that it has stored the update.
 	UpdateAcceptanceReceived struct {
@@ -82,24 +82,24 @@ type (
 		StatisticsUpdateBytes uint32
 	}
 	// FetchStalled is delivered when a download has made no progress for a long time. The broker may have lost the
-	// data, so the agent sends the coordinator a hello to request them.
+	// data, so the agent sends the coordinator a hello message to request them.
 	FetchStalled struct {
 		// NeededBeyondRound is true if the agent also needs the data outside the current round, for example the model
 		// for predictions.
 		NeededBeyondRound bool
 	}
-	// DownloadDataMissing is delivered when the broker does not have the data of a download. The agent sends a hello at
-	// once, so that the coordinator publishes the data again.
+	// DownloadDataMissing is delivered when the broker does not have the data of a download. The agent sends a hello
+	// message at once, so that the coordinator publishes the data again.
 	DownloadDataMissing struct{}
 	// UpdateFateUnknown is delivered when the host cannot find out whether an update was aggregated. The agent then
 	// asks the coordinator in a hello.
 	UpdateFateUnknown struct{}
-	// EvaluationDone is delivered when the agent has evaluated a model. The next hello contains the result.
+	// EvaluationDone is delivered when the agent has evaluated a model. The next hello message contains the result.
 	EvaluationDone struct{}
-	// NeighborsChanged is delivered when the set of reachable neighbours has changed. The agent's next hello reports
-	// the new set.
+	// NeighborsChanged is delivered when the set of reachable neighbours has changed. The agent's next hello message
+	// reports the new set.
 	NeighborsChanged struct{}
-	// NewRowsAvailable is delivered when enough rows have arrived since the last hello to justify a new one.
+	// NewRowsAvailable is delivered when enough rows have arrived since the last hello message to justify a new one.
 	NewRowsAvailable struct{}
 	// UplinkBudgetChanged sets the number of bytes that the agent may still send this month. Without this event the
 	// number is unlimited.

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Intervals between hellos. An agent repeats its hello with backoff until the coordinator answers. It then repeats the
-// hello at helloRepeatInterval, in case the coordinator has forgotten the agent.
+// Intervals between hello messages. An agent repeats its hello message with backoff until the coordinator answers. It
+// then repeats the hello message at helloRepeatInterval, in case the coordinator has forgotten the agent.
 const (
 	firstHelloRetryInterval = 5 * time.Second
 	maxHelloRetryInterval   = time.Minute
@@ -46,17 +46,17 @@ type Machine struct {
 	workAwaitingFate *roundWork
 	savedUpdate      *SavedUpdate // update that the previous process saved for a round that is not announced yet
 
-	lastHelloRows          uint64 // number of rows in the last hello
+	lastHelloRows          uint64 // number of rows in the last hello message
 	rowsKnownToCoordinator uint64 // number of rows that the coordinator last acknowledged; 0 means unknown
 	// threshold of the last response lottery that the agent won; 0 means that the agent always answers
 	lotteryThreshold   uint32
 	lotteryLost        bool // whether the agent lost the last lottery
 	disconnectState    disconnectState
 	lotteryDraw        lotteryDraw
-	awaitsHelloAnswer  bool      // whether the agent repeats its hello until the coordinator answers
-	isHelloDue         bool      // whether a new hello is due
-	helloSent          bool      // whether the due hello was sent at least once
-	nextHelloAt        time.Time // time of the next hello
+	awaitsHelloAnswer  bool      // whether the agent repeats its hello message until the coordinator answers
+	isHelloDue         bool      // whether a new hello message is due
+	helloSent          bool      // whether the due hello message was sent at least once
+	nextHelloAt        time.Time // time of the next hello message
 	helloRetryInterval time.Duration
 
 	// correctiveHelloAt is the time of a hello message that either informs the coordinator of a newer announcement or
@@ -156,7 +156,8 @@ func (a *Machine) Step(now time.Time, ev Event) []Effect {
 			true, false,
 			false
 	case LinkDown:
-		// Cancel corrective hellos, since the broker sends the retained announcement again after a reconnection.
+		// Cancel corrective hello messages, since the broker sends the retained announcement again after a
+		// reconnection.
 		a.linkUp, a.correctiveHelloAt, a.noCorrectiveHelloBefore = false, time.Time{}, time.Time{}
 		if w := a.currentWork; w != nil && w.state == workSubmitting {
 			w.connectionWasLost = true
@@ -205,7 +206,7 @@ func (a *Machine) Step(now time.Time, ev Event) []Effect {
 func (a *Machine) emitEffect(e Effect)         { a.effects = append(a.effects, e) }
 func (a *Machine) reportEvent(f observe.Event) { a.emitEffect(ReportEvent{f}) }
 
-// maySendHello reports whether the agent can send a hello: it is connected, and the host has checked the task.
+// maySendHello reports whether the agent can send a hello message: it is connected, and the host has checked the task.
 func (a *Machine) maySendHello() bool {
 	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasCheckedTask && !a.SendsNoHello()
 }
@@ -220,7 +221,7 @@ func (a *Machine) runDueTimers(now time.Time) {
 	if !a.maySendHello() {
 		return
 	}
-	// Delay the hello by a random time, since its cause often affects all agents at the same time.
+	// Delay the hello message by a random time, since its cause often affects all agents at the same time.
 	if a.isHelloDue {
 		within := time.Duration(a.currentAnnouncement.Announcement.HelloSpreadMillis) * time.Millisecond
 		a.isHelloDue, a.helloSent, a.helloRetryInterval, a.nextHelloAt = false, false, firstHelloRetryInterval,
@@ -273,8 +274,8 @@ func (a *Machine) extendWaitIfBudgetSpent(d time.Duration) time.Duration {
 	return d
 }
 
-// endHelloRetries stops repeating a hello that the coordinator has answered, and schedules the next regular hello. It
-// does nothing if a new hello is due.
+// endHelloRetries stops repeating a hello message that the coordinator has answered, and schedules the next regular
+// hello. It does nothing if a new hello message is due.
 func (a *Machine) endHelloRetries(now time.Time) {
 	if a.helloSent && !a.isHelloDue {
 		a.awaitsHelloAnswer = false

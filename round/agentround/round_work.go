@@ -19,8 +19,8 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 		a.rowsKnownToCoordinator = e.KnownRowCount
 	}
 	unfit := a.unfitReason()
-	// Stop repeating the hello only if the agent can participate. Otherwise the hello must report to the coordinator
-	// why the agent cannot.
+	// Stop repeating the hello message only if the agent can participate. Otherwise the hello message must report to
+	// the coordinator why the agent cannot.
 	if unfit == 0 {
 		a.endHelloRetriesIfCurrent(now, e.AnnouncementDigest)
 	}
@@ -135,7 +135,7 @@ func (a *Machine) sendDueAnswer(now time.Time) {
 		min(2*w.declineRetryInterval, maxDeclineRetryInterval)
 }
 
-// handleRoundStanding processes the coordinator's answer to a hello or to a declined message.
+// handleRoundStanding processes the coordinator's answer to a hello message or to a declined message.
 func (a *Machine) handleRoundStanding(e RoundStandingReceived) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == e.AnnouncementDigest {
 		a.disconnectState.notSelectedForRound = e.Standing == wire.StatusNotSelected
@@ -237,7 +237,8 @@ func (a *Machine) handleUpdateAccepted(now time.Time, e UpdateAcceptanceReceived
 	}
 	w := a.currentWork
 	if c := a.currentAnnouncement; w == nil && c != nil && c.Position.Run == e.Run && c.Position.Round == e.Round {
-		// The answer shows that the coordinator has received the hello, although the agent no longer has this update.
+		// The answer shows that the coordinator has received the hello message, although the agent no longer has this
+		// update.
 		a.endHelloRetries(now)
 	}
 	if w == nil || !w.matchesUpdate(e.Run, e.Round, e.UpdateDigest) {

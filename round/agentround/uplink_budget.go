@@ -78,8 +78,8 @@ func (a *Machine) applyOwnerRule(e OwnerRuleChanged) {
 	a.declineReasonByOwnerRule[e.RuleName] = e.Reason
 }
 
-// setUplinkBudget sets the number of bytes that the agent may still send. It schedules a hello if the agent can now
-// participate, or no longer can.
+// setUplinkBudget sets the number of bytes that the agent may still send. It schedules a hello message if the agent can
+// now participate, or no longer can.
 func (a *Machine) setUplinkBudget(e UplinkBudgetChanged) {
 	before := a.unfitReason()
 	a.uplinkBytesLeft = e.BytesLeft
