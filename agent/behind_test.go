@@ -15,8 +15,8 @@ import (
 func TestBehind(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
-		boot, behind wire.Epoch // epoch of this start; MinLostCounterEpoch
-		earlier      wire.Epoch // epoch of the retained presence
+		boot, behind wire.Epoch // boot epoch of this start, and the configured MinLostCounterEpoch
+		earlier      wire.Epoch // boot epoch in the presence message that the broker retains
 		ends         bool
 	}{
 		{"an earlier start", 5, 6, 4, false},

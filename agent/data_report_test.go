@@ -22,7 +22,7 @@ type collecting struct {
 	asked uint64
 }
 
-// untold contains rows without quality reports.
+// untold contains rows whose source provides no quality reports.
 type untold struct{ data.QueriedRows }
 
 func (c *collecting) OpenRows(w data.RowQuery) data.QueriedRows { return untold{c.Source.OpenRows(w)} }
@@ -44,7 +44,7 @@ func TestCollected(t *testing.T) {
 		}
 		l.cfg.TaskData.Source, l.cfg.TaskData.MinRows = &collecting{Source: source}, 2
 		l.start()
-		wait(25 * time.Second) // without any message
+		wait(25 * time.Second) // The coordinator sends no message during this time.
 		if told := eventsOf[taskdata.SourceReportReceived](l.scene); len(told) != 3 {
 			t.Errorf("collected %+v", told)
 		}
@@ -102,7 +102,7 @@ func TestReportCoversNewData(t *testing.T) {
 		l.cfg.TaskData.Source, l.cfg.TaskData.MinRows = &updatedSource{Source: source}, 2
 		l.start()
 		l.plays(1)
-		wait(time.Minute) // without any message
+		wait(time.Minute) // The coordinator sends no message during this time.
 		reports := eventsOf[taskdata.SourceReportReceived](l.scene)
 		if last := reports[len(reports)-1]; len(last.Columns) != 1 || last.Columns[0].Used < 5 {
 			t.Errorf("last report %+v; want at least 5 updates in a minute", last)

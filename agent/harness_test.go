@@ -43,7 +43,7 @@ type scene struct {
 	part   any // additional part of the agent; nil if there is none
 	key    ed25519.PrivateKey
 	events chan mqtt.Event
-	host   *agent.Agent // agent of the last start
+	host   *agent.Agent // the agent that was started last
 	cancel context.CancelFunc
 	done   chan error
 	serial uint64
@@ -52,7 +52,7 @@ type scene struct {
 	keys   seals   // current keys of the simulated coordinator
 	known  []seals // all keys with which the test may open the agent's messages
 
-	announced []byte // newest announcement
+	announced []byte // encoding of the newest announcement
 
 	mu         sync.Mutex
 	said       []mqtt.Message

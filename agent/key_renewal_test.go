@@ -164,7 +164,8 @@ func TestCertificateRenewed(t *testing.T) {
 			t.Errorf("warned of: %+v", ending)
 		}
 		configured.Certificate = [][]byte{by.issue("plant-press",
-			configured.PrivateKey.(*ecdsa.PrivateKey).Public(), life)} // configured by a new join
+			// certificate that is configured after the device has joined again
+			configured.PrivateKey.(*ecdsa.PrivateKey).Public(), life)}
 		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
 			t.Error("a certificate that a person has put there is not used")
 		}
@@ -313,7 +314,7 @@ func TestKeyRotated(t *testing.T) {
 			t.Error("it is asked for once more")
 		}
 		s.stop()
-		_, s.cfg.Identity.Key, _ = ed25519.GenerateKey(nil) // configured by a new join
+		_, s.cfg.Identity.Key, _ = ed25519.GenerateKey(nil) // key that is configured after the device has joined again
 		s.start()
 		configured := s.cfg.Identity.Key.Public().(ed25519.PublicKey)
 		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(configured) != nil {

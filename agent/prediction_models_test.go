@@ -72,7 +72,7 @@ func TestModelsAreJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
 		s.offers(1, 1, 0, 0)
-		s.offers(2, 2, 2, -1.5)  // risk (0.25+1)/4
+		s.offers(2, 2, 2, -1.5)  // the model's risk on the held-out rows is (0.25+1)/4
 		s.offers(3, 3, 2, -1.55) // not worse than the model in use by more than half
 		s.offers(4, 4, 2, -2)
 		s.offers(5, 5, 2, -1)

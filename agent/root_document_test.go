@@ -104,7 +104,8 @@ func TestRootIsStored(t *testing.T) {
 			t.Error("the next start has forgotten the root document")
 		}
 		s.stop()
-		s.cfg.Identity.Root = rootAfter(d, hosts.TestKey("root"), s.key) // configured by a new join
+		// root document that is configured after the device has joined again
+		s.cfg.Identity.Root = rootAfter(d, hosts.TestKey("root"), s.key)
 		s.start()
 		if s.obeys(second, 2, 1, 9) || !s.obeys(s.key, 3, 1, 1) {
 			t.Error("a root document that a person has put there does not count")

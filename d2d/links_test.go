@@ -59,7 +59,7 @@ type node[T wire.Float] struct {
 	dead     bool
 	done     bool
 	seen     []wire.MixingEdgeMeasurement // measurements that the node reported about its edges
-	set      time.Time                    // time of the node's timer
+	set      time.Time                    // time at which the node's timer expires
 	mostKept int                          // maximum number of stored sealed snapshots
 }
 

@@ -152,7 +152,7 @@ func (b *MixingBlock[T]) performExchangeEffects(now time.Time, effects []Effect)
 		case mixingEnded:
 			end = append(end, AnswerRound(e))
 			b.answered = len(b.exchange.peers) == 0
-		default: // the host performs PublishMessage
+		default: // The host performs the effect PublishMessage.
 			b.emitEffect(e)
 		}
 	}

@@ -18,7 +18,7 @@ type mixingEdge[T wire.Float] struct {
 
 	// sequence number q of the latest own snapshot; 0 means that there is none yet
 	seq                 uint64
-	ownSnapshot         *parameterSnapshot[T] // own snapshot q
+	ownSnapshot         *parameterSnapshot[T] // snapshot of this agent with the sequence number q
 	previousSnapshot    *parameterSnapshot[T] // own snapshot q−1; nil if the other end no longer needs it
 	theirParameters     []T                   // snapshot q of the other end
 	theirNextParameters []T                   // snapshot q+1 of the other end; nil if missing

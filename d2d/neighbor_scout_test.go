@@ -20,7 +20,7 @@ type cell struct {
 	rng    *rand.Rand
 	now    time.Time
 	ids    []wire.AgentID
-	scouts map[wire.AgentID]*NeighborScout // scouts of the living agents
+	scouts map[wire.AgentID]*NeighborScout // scouts of the agents that are running
 	found  map[wire.AgentID][]wire.AgentID
 	news   int // number of NeighborsChosen effects so far
 	kept   map[wire.AgentID][]byte

@@ -17,7 +17,7 @@ const (
 // or an IPv6 /64 network. The zero value is ready to use. It is safe for concurrent use.
 type AttemptLimiter struct {
 	mu                                sync.Mutex
-	windowStart                       time.Time // start of the current window
+	windowStart                       time.Time // time at which the current window started
 	currentBySource, previousBySource map[netip.Prefix]int
 }
 

@@ -24,7 +24,7 @@ const minDeviatingSigmas = 100
 // unit, a broken sensor, or manipulation.
 type DeviatingDevice struct {
 	DeviceIndex      int // index of the device in the sequence of moments
-	ColumnIndex      int // column with the largest distance
+	ColumnIndex      int // index of the column with the largest distance from the common mean
 	DistanceInSigmas float64
 }
 
@@ -94,7 +94,7 @@ type deviceColumnBlock struct {
 	mean, variance         []float64
 	isBinaryByColumn       []bool // whether all values of the column are 0 or 1, or all are −1 or 1
 
-	meanSquares, sorted []float64 // buffers for the current column
+	meanSquares, sorted []float64 // buffers for computations on the current column
 }
 
 func newDeviceColumnBlock(devices, width int) *deviceColumnBlock {

@@ -14,9 +14,9 @@ import (
 //
 // For the constant schedule only ConstantStepSize is set.
 type StepSizeSchedule struct {
-	ConstantStepSize float64 // constant step size μ
-	StrongConvexity  float64 // strong convexity constant μ_sc
-	DecayOffset      float64 // decay offset γ
+	ConstantStepSize float64 // constant step size μ; 0 for a decaying step size
+	StrongConvexity  float64 // strong convexity constant μ_sc of the risk
+	DecayOffset      float64 // decay offset γ in the formula of the step size
 }
 
 // NewStepSizeSchedule returns the schedule for a step size configuration. The parameter serverEvery is the number H of

@@ -64,7 +64,7 @@ const (
 type LogRecord struct {
 	Level      LogLevel
 	Message    string
-	Attributes []any // alternating attribute names and values
+	Attributes []any // names and values of the attributes, alternately
 }
 
 // MetricOperation is the kind of change that a MetricSample makes to a metric.
@@ -72,8 +72,8 @@ type MetricOperation int
 
 // Kinds of changes to a metric.
 const (
-	AddOperation     MetricOperation = iota // adds to a counter
-	SetOperation                            // sets a gauge
+	AddOperation     MetricOperation = iota // adds the sample's value to a counter
+	SetOperation                            // sets a gauge to the sample's value
 	SetNowOperation                         // sets a gauge to the current time, in Unix seconds
 	ClearOperation                          // removes all series of a gauge
 	SelectOperation                         // sets the gauge series of one state to 1 and all others to 0
@@ -98,13 +98,13 @@ type OperatorCondition struct {
 
 // StatusValue is a named value in the status of a program. It remains until a value with the same name replaces it.
 type StatusValue struct {
-	Name  string // unique name within the program
+	Name  string // name of the value, unique within the program
 	Value any    // immutable text, struct or struct pointer; nil removes the value
 }
 
 // Names of the values in the status line of a service.
 const (
-	ConnectionStatus = "connection" // state of the broker connection
+	ConnectionStatus = "connection" // status value that shows the state of the broker connection
 	ActivityStatus   = "activity"   // current activity, such as "round 7 is open"
 )
 

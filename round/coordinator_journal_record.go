@@ -36,7 +36,7 @@ func CoordinatorPhases() []CoordinatorPhase {
 // creates the plan, since the host stores the models.
 type Plan struct {
 	Kind             wire.RoundKind
-	BaseModelVersion wire.ModelVersion `json:"Version"` // version of BaseModel
+	BaseModelVersion wire.ModelVersion `json:"Version"` // version of the model in BaseModel
 	Task             wire.BlobRef
 	// BaseModel is the model from which the round starts. It is empty in a statistics round (a round that collects
 	// column statistics) before the first model of a run.
@@ -250,7 +250,7 @@ type RoundOutcome struct {
 	// reason for abandoning the round; empty if its updates were aggregated
 	AbandonReason     AbandonReason     `json:"Abandoned"`
 	ModelVersionAfter wire.ModelVersion `json:"Version"`  // version of the model after the round
-	SelectedAgents    int               `json:"Selected"` // number of drawn agents
+	SelectedAgents    int               `json:"Selected"` // number of agents that were drawn for the round
 	AcceptedUpdates   int               `json:"Accepted"`
 	RoundDuration     time.Duration     `json:"Took"` // time since this process first announced the round
 	EndedAt           time.Time         `json:"At"`   // end of the round in UTC, to the millisecond

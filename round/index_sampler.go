@@ -19,7 +19,7 @@ type DrawnIndex struct {
 type IndexSampler struct {
 	drawnIndices   []int
 	swappedIndices map[int]int // index at each position that the sparse shuffle has changed
-	scratchIndices []int       // all indices, for the full shuffle
+	scratchIndices []int       // buffer with all indices, for a full shuffle
 	countedIndices []DrawnIndex
 	odds           []float64
 	cumulativeOdds []float64 // cumulative sums of the odds, for draws by importance

@@ -43,7 +43,7 @@ const maxLargeNormAgents = 256
 // LargeNormAgent is an agent whose most recent consecutive updates all had more than 3 times the usual norm.
 type LargeNormAgent struct {
 	Agent                 wire.AgentID
-	ConsecutiveLargeNorms int       `json:"Times"`   // number of consecutive large updates
+	ConsecutiveLargeNorms int       `json:"Times"`   // number of consecutive large updates of the agent
 	RecentNorms           []float64 `json:"Lengths"` // norms of the agent's last 3 large updates
 	// version of the model to which the first of these consecutive large updates was added
 	SinceModelVersion wire.ModelVersion `json:"Since"`

@@ -22,7 +22,7 @@ const (
 	stationaryShareDivisor = 8
 	minEdgeReports         = 5 // minimum number of reports for judging edges
 	firstEdgeEndRounds     = 8 // number of rounds of an edge's first exclusion; doubled with each repetition
-	maxEdgeEndDoublings    = 5 // maximum number of doublings
+	maxEdgeEndDoublings    = 5 // maximum number of times that the duration is doubled
 )
 
 // EndedEdge is an edge that is temporarily excluded from mixing. The journal contains it, because a malicious agent

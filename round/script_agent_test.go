@@ -20,7 +20,7 @@ type agentPlayer struct {
 	slow    bool                                // whether saving a position completes only at a later script command
 	unsaved agentround.SaveAnnouncementPosition // position that is waiting to be saved on a slow disk
 	saved   *agentround.SavedUpdate
-	train   agentround.StartTraining // last StartTraining effect
+	train   agentround.StartTraining // last effect StartTraining that the machine has emitted
 }
 
 func (p *agentPlayer) deadline() (time.Time, bool) {

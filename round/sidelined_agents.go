@@ -34,7 +34,7 @@ func SidelineReasons() []SidelineReason {
 type SidelinedAgent struct {
 	Agent               wire.AgentID
 	Reason              SidelineReason // reason of the agent's last failure
-	ConsecutiveFailures int            `json:"Times"` // number of consecutive failures
+	ConsecutiveFailures int            `json:"Times"` // number of consecutive rounds in which the agent has failed
 	// number of draws from which the agent was excluded after its last failure
 	DrawsSatOut        int          `json:"Draws"`
 	LastSidelinedRound wire.RoundID `json:"Until"` // last round from whose draw the agent is excluded

@@ -309,7 +309,7 @@ type RoundOpened struct {
 	Kind             wire.RoundKind
 	BaseModelVersion wire.ModelVersion // version of the base model
 	EligibleAgents   int               // number K of eligible agents
-	Participants     []wire.AgentID    // drawn agents in id order
+	Participants     []wire.AgentID    // drawn agents, in id order
 	// agents excluded from the draw and from the number K of eligible agents, in id order
 	SidelinedAgents []SidelinedAgent
 	ResponseLottery ResponseLottery // lottery that selected the agents to send a hello message

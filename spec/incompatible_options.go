@@ -18,7 +18,7 @@ const (
 	OptionNormalize       OptionName = "step_size.normalize"
 	OptionServerEvery     OptionName = "mixing.server_every" // 0 means endless blocks, which continue across rounds
 	OptionProximal        OptionName = "proximal"
-	OptionCodec           OptionName = "codec" // codec of updates
+	OptionCodec           OptionName = "codec" // codec with which agents encode updates
 	OptionModelKind       OptionName = "model.kind"
 	// method of personal models; "none" if personal models are disabled
 	OptionPersonal OptionName = "personal.method"

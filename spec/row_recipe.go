@@ -60,11 +60,11 @@ type Resampling string
 // reading, and a count is 0 after the input's first reading.
 const (
 	ResampleMean  Resampling = "mean"
-	ResampleLast  Resampling = "last" // value of the newest reading
+	ResampleLast  Resampling = "last" // value of the newest reading in the interval
 	ResampleMax   Resampling = "max"
 	ResampleMin   Resampling = "min"
 	ResampleSum   Resampling = "sum"
-	ResampleCount Resampling = "count" // number of readings
+	ResampleCount Resampling = "count" // number of readings in the interval
 	// ResampleHeld is for sensors that report only changes. The value of a grid point is the value of the newest
 	// reading, even if the reading belongs to an earlier grid point, up to the age MaxAge.
 	ResampleHeld Resampling = "held"

@@ -39,11 +39,12 @@ func mixBits(x uint64) uint64 {
 }
 
 // CodecSeed returns the seed for [AgentRand] that determines the random rounding of codecs.
-func CodecSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // 0x7061636b is "pack"
+func CodecSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // The constant 0x7061636b is the text "pack" in ASCII.
 
 // PersonalStepsSeed returns the seed for [AgentRand] with which an agent trains its personal model. Since this seed is
 // separate, the other random numbers of a round do not change.
-func PersonalStepsSeed(seed uint64) uint64 { return mixBits(seed ^ 0x6f776e) } // 0x6f776e is "own"
+// The constant 0x6f776e is the text "own" in ASCII.
+func PersonalStepsSeed(seed uint64) uint64 { return mixBits(seed ^ 0x6f776e) }
 
 // RiskSampleSeed returns the seed for selecting the rows on which an agent computes reported risks. The seed is the
 // same in all rounds of a run. The parameter stream is the agent's [AgentRandomKey].

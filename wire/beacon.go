@@ -22,7 +22,7 @@ type Beacon struct {
 // BeaconEcho describes the latest beacon that the sender has received from another agent.
 type BeaconEcho struct {
 	PeerInstance
-	BeaconSentAtMicros uint64 // SentAtMicros of the received beacon
+	BeaconSentAtMicros uint64 // value of SentAtMicros in the received beacon
 	HoldMicros         uint32
 	RTTMicros          uint32 // round-trip time between sender and agent in microseconds; 0 means unknown
 }

@@ -14,7 +14,7 @@ import (
 type holds struct {
 	field string
 	words []string
-	zero  bool // whether code 0 is valid
+	zero  bool // whether the code 0 is valid for the field
 	set   func(t *wire.Task, word string)
 	get   func(t *wire.Task) string
 }

@@ -24,7 +24,7 @@ func EdgeEndReasons() []EdgeEndReason { return allEnumValues(lastEdgeEndReason) 
 
 // EndedEdge describes an edge between two agents that is excluded from mixing for some rounds.
 type EndedEdge struct {
-	NeighborID AgentID // agent at the other end
+	NeighborID AgentID // id of the agent at the other end of the edge
 	Reason     EdgeEndReason
 }
 

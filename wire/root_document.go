@@ -48,7 +48,7 @@ type RootDocument struct {
 	Extra                UnknownSections
 
 	PreviousRootSignature Signature // signature by a root key of the previous version; zero in the first version
-	RootKeySignature      Signature // signature by RootKey
+	RootKeySignature      Signature // signature of the document with RootKey
 	// Cosignatures holds signatures by other root keys of this or the previous version, in ascending order. It is empty
 	// without a RootQuorum.
 	Cosignatures []RootCosignature

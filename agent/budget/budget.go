@@ -60,7 +60,7 @@ type BudgetEnforcer struct {
 	estimateRoundBytes func() uint64
 
 	areAnnouncementsSuspended bool               // true while the agent does not receive announcements
-	lastReportedUsage         UplinkUsageChanged // usage in the last event
+	lastReportedUsage         UplinkUsageChanged // usage of the traffic budget as reported in the last event
 	clockSetBackReported      bool
 }
 

@@ -33,7 +33,7 @@ var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 // device is a device with a budget and one agent.
 type device struct {
 	t      *testing.T
-	dir    string // state folder
+	dir    string // state folder of the agent
 	budget *budget.UplinkBudget
 	clock  *time.Time
 	log    bytes.Buffer

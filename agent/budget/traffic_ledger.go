@@ -21,7 +21,7 @@ func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 // month. To spare flash memory, trafficLedger rarely saves, and saves the count plus a margin. After a crash the loaded
 // count is therefore at most two margins too high and never too low.
 type trafficLedger struct {
-	monthlyLimitBytes uint64 // limit in bytes per month
+	monthlyLimitBytes uint64 // maximum number of bytes that the device may transfer per month
 	saveAheadBytes    uint64 // bytes added to the count when it is saved
 	folder            state.Folder
 	meter             *mqtt.TrafficMeter

@@ -35,7 +35,7 @@ func (r OwnerRule) CanReduceSteps() bool {
 // stopExplanation describes why a rule stops the work.
 type stopExplanation struct {
 	reason     wire.DeclineReason
-	problem    string // problem for the operator
+	problem    string // description of the problem for the operator
 	configKeys string // keys of the rule in agentd.yaml
 }
 

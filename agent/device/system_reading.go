@@ -11,7 +11,7 @@ import (
 
 // SystemReading contains measurements of the device. A value that the system does not provide is nil.
 type SystemReading struct {
-	LoadPerCore          *float64 // one-minute load average per core
+	LoadPerCore          *float64 // load average of the last minute, divided by the number of cores
 	TemperatureCelsius   *float64 // temperature of the hottest sensor, °C
 	BatteryPercent       *float64 // charge of the emptiest battery, percent
 	IsDischarging        bool     // true if a battery is discharging (no mains power)

@@ -17,7 +17,7 @@ import (
 // ModelScoreByProgram contains the quality metrics of a model, measured by an external program on its own rows.
 type ModelScoreByProgram struct {
 	Rows              int                // number of evaluated rows; 0 if the program holds out none
-	Risk              float64            // mean risk over the rows
+	Risk              float64            // mean risk (loss) of the model over the rows
 	OtherMetricByName map[string]float64 // other metrics by name, each a mean over the rows
 }
 
@@ -52,7 +52,7 @@ type ModelEvaluator struct {
 
 	pendingRequest       evaluationRequest
 	isEvaluating         bool            // true while a job evaluates a model
-	lastResult           wire.Evaluation // result of the last evaluation
+	lastResult           wire.Evaluation // result of the last evaluation of a model
 	mustReportResult     bool            // true if the next hello message must contain lastResult
 	wasResultInLastHello bool            // true if the last hello message contained lastResult
 }

@@ -14,7 +14,7 @@ import (
 
 // request is a request for local steps that the program must answer.
 type request struct {
-	path      string // path of the tensor file
+	path      string // path of the file through which tensors are exchanged
 	id, steps int
 	in        *bufio.Reader
 	say       func(frame)

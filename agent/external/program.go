@@ -22,8 +22,8 @@ type Config struct {
 	// Command
 	SocketPath     string
 	Command        []string      // command that starts the program, with its arguments
-	Dir            string        // working directory
-	Env            []string      // additional environment variables, as NAME=value
+	Dir            string        // working directory of the program
+	Env            []string      // additional environment variables of the program, in the form NAME=value
 	MaxMemoryBytes uint64        // memory limit for all processes of the program together; 0 means no separate limit
 	SilenceTimeout time.Duration // maximum time without output while the program works
 	AllowsNetwork  bool          // true if the program may access the network
@@ -45,7 +45,7 @@ type program struct {
 	cfg         Config
 	context     *programContext
 	task        *wire.Task
-	encodedTask string // encoding of task, for comparison
+	encodedTask string // encoding of the task, for comparison with other tasks
 	layout      []learner.TensorSpec
 	requestSlot chan struct{} // holds one token while no request is pending
 
@@ -70,7 +70,7 @@ type programRun struct {
 	helloDone     chan struct{}
 	helloAnswer   programAnswer
 	endErr        error
-	lastRequestID uint64 // ID of the last request
+	lastRequestID uint64 // ID of the last request that was sent to the program
 }
 
 func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.TensorSpec) *program {

@@ -28,7 +28,7 @@ type ProgramTrainer struct {
 	place                  programContext
 
 	mu               sync.Mutex
-	programByTrainer map[string]*program // programs by trainer name
+	programByTrainer map[string]*program // external programs, by the trainer name in the configuration
 }
 
 // New returns a trainer that uses the given external programs, by trainer name. The context ctx must end with the

@@ -16,7 +16,7 @@ import (
 
 // ProtocolTestFinding is the result of one protocol test of an external program.
 type ProtocolTestFinding struct {
-	ProtocolPart string // tested part of the protocol
+	ProtocolPart string // part of the protocol that was tested
 	Problem      error  // reason for the failure; nil if the test passed
 	Summary      string // measurements of a passed test, as text
 }

@@ -36,7 +36,7 @@ func (p BlobPurpose) FileName() string {
 // Config contains the limits of a Fetcher.
 type Config struct {
 	MaxBytes      int               // maximum length of a blob in bytes
-	MinUplinkRate transfer.LinkRate // minimum rate of the uplink
+	MinUplinkRate transfer.LinkRate // minimum rate of the uplink, in bytes per second
 	// NeedsModelsOutsideRounds is true if the agent requests missing models even while it does not participate in a
 	// round.
 	NeedsModelsOutsideRounds bool
@@ -56,7 +56,7 @@ type Fetcher struct {
 	groupKeys           []wire.SealKey // keys that decrypt blobs, newest first; at most maxGroupKeys
 	nextKeyRequestAt    time.Time      // time at which the next hello message must request a group key
 	keyRequestInterval  time.Duration
-	isKeyWaitReported   bool // whether GroupKeyAwaited was reported
+	isKeyWaitReported   bool // whether the event GroupKeyAwaited was emitted
 }
 
 // blobFetch is the state of the transfer of one blob.

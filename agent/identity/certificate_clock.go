@@ -77,7 +77,7 @@ const (
 // of trusted keys) invalidates the saved time, because a stolen key may have signed a wrong time.
 type savedCoordinatorTime struct {
 	root        wire.RootVersion
-	unixSeconds uint64 // Unix time in seconds
+	unixSeconds uint64 // time signed by the coordinator, as Unix time in seconds
 }
 
 // loadCertificateClock raises the certificate clock to the time saved on disk.

@@ -36,7 +36,7 @@ type AgentCore struct {
 	DataJobs       *host.SerialJobQueue // queue of jobs that read models and data
 	ModelJobs      *host.SerialJobQueue // queue of jobs that judge, evaluate and store models
 	Signer         *host.Signer         // signs the agent's messages; package identity sets its key
-	Sealer         *Sealer              // encrypts messages to the coordinator
+	Sealer         *Sealer              // component that encrypts messages to the coordinator
 	Observer       observe.Observer
 	Logger         *slog.Logger
 	Rand           *rand.Rand // random numbers for jitter and nonces; tests rely on their order

@@ -9,7 +9,7 @@ type LocalUpdate struct {
 	Epoch        wire.Epoch
 	Run          wire.RunID
 	Round        wire.RoundID
-	PayloadBytes []byte // encoded payload
+	PayloadBytes []byte // encoded content of the update
 	// sequence number of the request; on disk, an update replaces only updates with lower numbers
 	RequestSequence uint64
 	SaveAttempted   bool // true after saving to disk succeeded or failed

@@ -41,7 +41,7 @@ var (
 
 // ForecastsMade reports that the device has made forecasts from its own rows, or has failed to make them.
 type ForecastsMade struct {
-	NewForecasts       int // number of new forecasts
+	NewForecasts       int // number of forecasts made since the last event
 	PublishedForecasts int // number of published forecasts, including some of earlier checks
 	LostForecasts      int // number of forecasts that could not be published
 	// number of rows without a forecast, because a value is not finite or the label is not a valid class

@@ -23,7 +23,7 @@ type Forecast struct {
 	RowTime            time.Time // time of the row; zero if rows have no time
 	Target             modelfile.PredictionTarget
 	ModelName          string  // name of the model, as RUN/VERSION
-	Value              float64 // predicted value, see learner.Prediction
+	Value              float64 // predicted value (see learner.Prediction)
 	ClassProbabilities []float64
 	// Residual is nil until the row's label arrives. It is the label minus the prediction of the model that is in use
 	// at that time. For a classification it is 1 minus the predicted probability of the label's class. For an
@@ -47,7 +47,7 @@ type forecaster struct {
 	predictionTarget     modelfile.PredictionTarget // description of the value that the model predicts
 	predictor            *learner.Predictor[float32]
 	unlabeledRows        *rowFollower // rows whose targets may still be unknown; nil if the model has no target
-	labeledRows          *rowFollower // rows with targets
+	labeledRows          *rowFollower // source of rows whose target values are known
 	recentResiduals      residualHistory
 	comparison           modelComparison
 	unpublishedForecasts []Forecast // forecasts that wait until the connection can accept more messages
@@ -61,7 +61,7 @@ type rowFollower struct {
 	snapshotTaken bool
 	seenRows      int
 	newestRowTime int64
-	snapshotErr   error // error of the last snapshot
+	snapshotErr   error // error of the last snapshot of the rows; nil if it succeeded
 }
 
 // readNewRows returns a snapshot of the rows and the index of the first new row. The result old is true for the first
@@ -124,7 +124,7 @@ type modelComparison struct {
 	// another target.
 	referencePredictor                           *learner.Predictor[float32]
 	comparedRows                                 uint32
-	candidateSquaredError, referenceSquaredError float64 // sums of squared residuals
+	candidateSquaredError, referenceSquaredError float64 // sums of the squared residuals of the two models
 }
 
 // setReferenceModel sets the stored model with which the model in use is compared. The zero value of with disables the

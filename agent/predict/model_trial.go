@@ -236,7 +236,7 @@ type ModelJudged struct {
 	HeldOutRows      int
 	Risk             float64 // risk of the new model on the held-out rows; NaN if it was not compared
 	RiskOfModelInUse float64 // risk of the model in use on the same rows; NaN without a comparable model in use
-	Err              error   // set if Result is Failed
+	Err              error   // reason of the failure, if Result is Failed
 }
 
 // Describe implements observe.Event. The result OtherPinned is never reported.

@@ -72,7 +72,7 @@ type AgentPresence struct {
 	onlinePublished bool          // true after publishing the online presence on this connection
 	plannedAbsence  time.Duration // duration of the planned disconnection; 0 if none is planned
 	reconnectAt     time.Time     // time to reconnect; zero if the agent did not disconnect
-	hasAnnouncement bool          // true after the first announcement
+	hasAnnouncement bool          // whether an announcement has been received since the start
 
 	clones       cloneDetector
 	rejection    rejectionState

@@ -17,7 +17,7 @@ type blockRunner struct {
 	mesh          *MeshAccess
 	core          *part.AgentCore
 	lockHandle    *lockHandle
-	ctx           context.Context // context of runBlock
+	ctx           context.Context // context that was passed to runBlock
 	trainEffect   agentround.StartTraining
 	localSteps    LocalStepBlock
 	machine       *d2d.MixingBlock[float32] // state machine of the block; nil if its creation failed

@@ -82,7 +82,7 @@ type TrainingManager struct {
 	dependencies      TrainingDependencies
 	personalModels    personalModelStore
 	stepTimeEstimator learner.StepTimeEstimator
-	jobs              *host.SerialJobQueue // queue of training jobs
+	jobs              *host.SerialJobQueue // queue in which training jobs run one after another
 	watchdog          canceledJobWatchdog
 	cancelRound       func()        // cancels the training for the current round
 	endless           *endlessBlock // endless block that is running; nil if there is none

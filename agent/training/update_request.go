@@ -18,7 +18,7 @@ import (
 type updateRequest struct {
 	training             *TrainingManager
 	ctx                  context.Context // context that ends with the round
-	cancel               func()          // cancels ctx
+	cancel               func()          // function that cancels ctx
 	trainEffect          agentround.StartTraining
 	prepared             *part.PreparedTask
 	baseParameters       []float32 // base model; includes personal parameters after the block starts

@@ -26,7 +26,7 @@ type UpdateUploader struct {
 	mayHaveBeenSent  bool                        // true if the coordinator may have received the update
 	updateBeingSaved *part.LocalUpdate           // update that is sent after it has been saved; nil if none
 	sender           *transfer.UpdateSender      // state machine that sends the update; nil if none is sent
-	updateBeingSent  *part.LocalUpdate           // update that sender is sending
+	updateBeingSent  *part.LocalUpdate           // update that the state machine sender is sending
 	edgeMeasurements wire.MixingEdgeMeasurements // measurements of the mixing edges in the newest block
 	// update whose outcome is requested in the next hello message; zero if there is none
 	fateRequest           wire.UpdateFateRequest

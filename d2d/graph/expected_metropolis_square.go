@@ -17,7 +17,8 @@ func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	add := func(i, j int, v float64) { square.SetSym(i, j, square.At(i, j)+v) }
 	for _, edge := range g.edges {
 		i, j := edge.I, edge.J
-		c := -2*e.expectedWeight(i, j) + 2*e.expectedSquaredWeight(i, j) // since (a aᵀ)² = 2 a aᵀ for a = e_i − e_j
+		// For a = e_i − e_j, the square of a aᵀ is 2 a aᵀ.
+		c := -2*e.expectedWeight(i, j) + 2*e.expectedSquaredWeight(i, j)
 		add(i, i, c)
 		add(j, j, c)
 		add(i, j, -c)

@@ -28,8 +28,8 @@ type fastestMixingSDP struct {
 // matrixInequality is one of the two constraints of the program, that Z = sI + sign·M is positive semidefinite.
 type matrixInequality struct {
 	sign             float64
-	x, z, zInverse   *mat.SymDense // X, Z and Z⁻¹
-	dx, dz           *mat.SymDense // search direction
+	x, z, zInverse   *mat.SymDense // matrices X, Z and Z⁻¹ of the dual and the primal problem
+	dx, dz           *mat.SymDense // search directions for X and Z
 	predictorProduct *mat.SymDense // dX dZ Z⁻¹ of the predictor
 }
 

@@ -57,7 +57,7 @@ type (
 	// FindUpdateFate finds out whether an update was aggregated in a round that has ended. The host reads the announced
 	// outcome of the round, or asks the coordinator in the next hello.
 	FindUpdateFate struct {
-		Position       wire.AnnouncementPosition // position of the announcement
+		Position       wire.AnnouncementPosition // position of the announcement that contains the outcome
 		Round          wire.RoundID
 		UpdateDigest   wire.Digest
 		RoundOutcome   wire.BlobRef // announced outcome of the round LastEndedRound

@@ -26,7 +26,7 @@ type (
 	// message for all agents.
 	AnnouncementReceived struct {
 		Position       wire.AnnouncementPosition
-		EnvelopeDigest wire.Digest // digest of the signed envelope
+		EnvelopeDigest wire.Digest // digest of the signed message that contains the announcement
 		Announcement   wire.Announcement
 		IsRetained     bool // whether the broker sent its stored copy of the message, which may be old
 		// factor by which the agent multiplies its local step size; 0 if the announcement does not list the agent as

@@ -10,7 +10,7 @@ import (
 type disconnectState struct {
 	announcementReceived    bool // whether an announcement has arrived over this connection
 	notSelectedForRound     bool // whether the coordinator continues the round without this agent
-	disconnectRequested     bool // whether AllowDisconnect was already emitted
+	disconnectRequested     bool // whether the effect AllowDisconnect was already emitted
 	hadWorkSinceLastLottery bool // whether the agent has worked in a round since its last lottery draw
 }
 

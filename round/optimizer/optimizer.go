@@ -25,7 +25,7 @@ type Optimizer interface {
 type Config struct {
 	Name         string  `yaml:"name" json:"name"`
 	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"`
-	Momentum     float64 `yaml:"momentum" json:"momentum"` // momentum β of fedavgm
+	Momentum     float64 `yaml:"momentum" json:"momentum"` // momentum β of the optimiser fedavgm
 	Beta1        float64 `yaml:"beta1" json:"beta1"`
 	Beta2        float64 `yaml:"beta2" json:"beta2"`
 	Tau          float64 `yaml:"tau" json:"tau"`

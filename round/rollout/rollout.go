@@ -21,7 +21,7 @@ type State struct {
 	Candidate Model `json:",omitzero"`
 	// time at which the trial of the current candidate began
 	CandidateNominatedAt time.Time     `json:"Since,omitzero"`
-	LastWithdrawn        wire.ModelRef `json:"Withdrawn,omitzero"` // last candidate that was withdrawn
+	LastWithdrawn        wire.ModelRef `json:"Withdrawn,omitzero"` // last candidate model that was withdrawn
 }
 
 // AnnouncedRollout returns the part of an announcement that informs agents of the released model and the candidate.

@@ -27,7 +27,7 @@ func BucketOfAgent(seed uint64, id wire.AgentID) int {
 type BucketedSum struct {
 	dimension   int
 	nodes       []bucketNode // sums of complete subtrees from left to right; the open bucket is last
-	freeVectors [][]float64  // unused vectors for reuse
+	freeVectors [][]float64  // unused vectors that later nodes can reuse
 	openBucket  int          // index of the bucket to which vectors are being added; −1 before the first vector
 }
 

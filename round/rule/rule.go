@@ -57,7 +57,7 @@ type UpdateSet[T wire.Float] struct {
 	// UpdateScale is the factor Scale in the model change D = Scale·v for a single update v: 1 for parameters, and −μ
 	// for gradients, where μ is the server step size.
 	UpdateScale float64
-	RuleState   [][]float64 // state vectors of the rule
+	RuleState   [][]float64 // state vectors that the rule keeps from round to round
 	UpdateReader[T]
 }
 
@@ -142,7 +142,7 @@ type Config struct {
 	// number f of malicious updates that the rules krum and multi_krum tolerate
 	MaxByzantineUpdates int     `yaml:"byzantine" json:"byzantine"`
 	AveragedUpdates     int     `yaml:"keep" json:"keep"`     // number of updates that multi_krum averages
-	ClippingRadius      float64 `yaml:"radius" json:"radius"` // radius τ of centered_clipping
+	ClippingRadius      float64 `yaml:"radius" json:"radius"` // clipping radius τ of the rule centered_clipping
 	// ClipNorm is the norm to which larger updates are scaled down, with any rule; 0 means no limit.
 	ClipNorm float64 `yaml:"clip" json:"clip"`
 	// ClipAboveFactor is the multiple of the usual norm to which the mean scales larger updates down; 0 means no limit,
