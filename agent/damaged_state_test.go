@@ -174,7 +174,7 @@ func rootNumbered(v wire.RootVersion) *wire.RootDocument {
 	return d
 }
 
-// damages contains the ways in which a file is damaged.
+// damages contains functions that damage a file, by the kind of damage.
 var damages = map[string]func(t *testing.T, path string){
 	"sound": func(*testing.T, string) {},
 	"deleted": func(t *testing.T, path string) {
@@ -188,14 +188,14 @@ var damages = map[string]func(t *testing.T, path string){
 	"flipped": func(t *testing.T, path string) {
 		rewrite(t, path, func(p []byte) []byte { p[min(len(p)/2, 40)] ^= 1; return p })
 	},
-	"rubbish": func(t *testing.T, path string) { // a valid record with invalid content
+	"rubbish": func(t *testing.T, path string) { // Write a valid record with invalid content.
 		saveBody(t, path, 0, bytes.Repeat([]byte{0xff}, 40))
 	},
 	"another version": func(t *testing.T, path string) { saveBody(t, path, 1, nil) },
 }
 
-// saveBody writes a record whose version is later than the file's current one by the given number. It writes to a slot
-// if path is the copy of a file with slots.
+// saveBody writes a record of a file. The record's version is higher than the current version of the file by the number
+// later. If path is the copy of a file with slots, saveBody writes to a slot.
 func saveBody(t *testing.T, path string, later uint16, body []byte) {
 	t.Helper()
 	name, slotted := strings.CutSuffix(path, ".a")
@@ -225,7 +225,7 @@ func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	}
 }
 
-// begin starts an agent on a state folder, as the daemon does.
+// begin starts an agent on the state folder dir, as the daemon does.
 func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.AnnouncementPosition) {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", "plant")
@@ -265,8 +265,8 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	return seen, boot, a.core.ObeyedPosition
 }
 
-// TestStateFiles checks that an agent starts whatever the damage to a state file, and reports the loss once, but not
-// again at the next start.
+// TestStateFiles checks that an agent starts whatever the damage to one of its state files. The agent must report the
+// loss of the file once, and must not report it again at the next start.
 func TestStateFiles(t *testing.T) {
 	files := stateFiles(t)
 	for _, name := range state.FileNames() {

@@ -45,17 +45,18 @@ var sentinels = []float64{-999, -9999, 9999, -99999, 99999, -999999, 999999, mat
 	// The numbers 1 << 31 and 1 << 32 are the float32 values nearest to math.MaxInt32 and math.MaxUint32.
 	math.MaxUint16, math.MinInt32, math.MaxInt32, 1 << 31, math.MaxUint32, 1 << 32}
 
-// OutlierBounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column. Values outside are
-// outliers, unless they are more than 10 % of all values and not only sentinels such as −9999, or more than 0.5 % with
-// more than 8 distinct values. In these cases the interval is unbounded: a power of 2,000 W beside a standby of 0.5 W
-// is valid.
+// OutlierBounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column, where MAD is the median
+// absolute deviation. A value outside this interval is an outlier. The interval is unbounded in two cases: if more than
+// 10 % of all values lie outside and not all of these are sentinels such as −9999, or if more than 0.5 % of all values,
+// with more than 8 distinct values, lie outside. For example, a power of 2,000 W of an appliance with a standby of 0.5
+// W is valid.
 //
 // If more than half of the values are equal, as in a column of rain or of 0 and 1, the MAD is 0. The bounds then follow
 // from the distances of the other distinct values from the median. On each side, the bound is 30 times the largest
 // distance, or 5 times if all these values lie on the other side, but at least 750 times the smallest distance. The
-// values are added in the order of their distances. The first value outside the bounds of the previous ones ends the
-// list. At most (n − 1)/10 of n values, rounded up, can be left out. So a rare event is no outlier if other events have
-// a similar size, or if there are no others.
+// values are added in the order of their distances, until a value lies outside the bounds that follow from the values
+// added before. At most (n − 1)/10 of n values, rounded up, can be left out in this way. So a rare event is not an
+// outlier if other events have a similar size, or if there are no other events.
 //
 // If all values of a column are equal, the interval is unbounded.
 type OutlierBounds struct{ Low, Median, High float64 }

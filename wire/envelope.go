@@ -122,7 +122,7 @@ func SignEnvelopeWithScheme(s SignatureScheme, dst []byte, h Header, body []byte
 	return append(w.encoded, body...)
 }
 
-// ProtocolVersionError reports a message with an unsupported protocol version. It wraps ErrProtocolVersion.
+// ProtocolVersionError is the error for a message with an unsupported protocol version. It wraps ErrProtocolVersion.
 type ProtocolVersionError struct{ MessageVersion uint8 }
 
 func (e *ProtocolVersionError) Error() string {

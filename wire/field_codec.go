@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrTruncated reports a body that ends inside a field.
+// ErrTruncated is the error for a message body that ends inside a field.
 var ErrTruncated = errors.New("the message body ends inside a field")
 
 // writer appends encoded fields to a byte slice, in the order of the calls.
