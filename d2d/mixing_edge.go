@@ -13,7 +13,7 @@ import (
 type mixingEdge[T wire.Float] struct {
 	id           wire.AgentID
 	mixingWeight T
-	clipBound    float64    // clip bound τ; 0 means no bound
+	clipBound    float64    // clip bound τ, the maximum norm of the mixed parameter difference; 0 means no bound
 	theirBoot    wire.Epoch // boot epoch (process number) of the other end; 0 means unknown
 
 	// sequence number q of the latest own snapshot; 0 means that there is none yet

@@ -50,7 +50,7 @@ type Architecture struct {
 	Activation spec.Activation
 	Risk       spec.LossKind
 	HasBias    bool    // whether every layer has a bias
-	HuberDelta float64 // threshold δ of the Huber loss; 0 for other losses
+	HuberDelta float64 // threshold δ of the Huber loss, above which residuals are outliers; 0 for other losses
 	// factor ρ of the ridge penalty (ρ/2)‖w‖² on all parameters w, including biases (lecture, equation (15))
 	Ridge float64
 	// ExternalTensors are the tensors of an external model; nil for other kinds. An external model has no layers, one

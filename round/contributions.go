@@ -48,7 +48,7 @@ func BuildContributions(accepted []Participant, plan *Plan, cfg *Config) []Contr
 // was drawn n_k times and has the weight K·p_k. For N draws, the next model is w_i = w_{i−1} + Scale·Σ f_k v_k / N,
 // where f_k and Scale depend on the kind of exchange:
 //
-//	parameters, weighting step:  f_k = n_k, Scale = 1           (ch5, equation (5.11), for differences Δ; notes, Algorithm 1)
+//	parameters, weighting step:  f_k = n_k, Scale = 1           (ch5, equation (5.11) for Δ; notes, Algorithm 1)
 //	parameters, weighting mean:  f_k = n_k·K·p_k, Scale = 1     (w + (K/L) Σ p_k Δ_k)
 //	gradients:                   f_k = n_k·K·p_k, Scale = −μ    (lecture, equations (14) and (34))
 //

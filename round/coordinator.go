@@ -63,7 +63,7 @@ type announcementState struct {
 // coordinator's disk.
 type SpooledUpdate struct {
 	UpdateDigest wire.Digest
-	Norm         float64    // Euclidean norm ‖v_k‖₂ of the update
+	Norm         float64    // Euclidean norm ‖v_k‖₂ of the update v_k of agent k
 	Codec        spec.Codec // codec with which the update is encoded
 	RiskBefore   float64    // risk of the base model on the agent's local data, as reported by the agent
 }

@@ -18,7 +18,7 @@ type LocalJob[T learner.Float] struct {
 	StepWeight float64
 	// StepOffset is the number of local steps in earlier rounds. The step size schedule continues from there.
 	StepOffset uint64
-	Steps      int        // number E_k of local steps that this agent (k) takes
+	Steps      int        // number E_k of local steps that this agent, agent k, takes
 	Rand       *rand.Rand // source of all random draws, whose order [learner.StepSampler] describes
 	// ShouldStop is called between local steps and stops them by returning true. Nil means that the steps are never
 	// stopped.

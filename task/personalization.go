@@ -17,10 +17,10 @@ import (
 //
 //	v ← v − μ_t (ĝ_k(v) + λ(v − anchor))
 //
-// The step size μ_t follows the schedule, and t counts from offset + 1. The factors K·p_k and 1/E_k of the step size are
-// omitted, because they balance agents in an average, and v is not part of an average. The parameter d is the descent
-// of the agent's other steps, but with separate random draws. The parameter anchor is used only if λ, the parameter
-// lambda, is not 0.
+// The step size μ_t follows the schedule, and t counts from offset + 1. The factors K·p_k and 1/E_k of the step size
+// are omitted, because they balance agents in an average, and v is not part of an average. The parameter d is the
+// descent of the agent's other steps, but with separate random draws. The parameter anchor is used only if λ, the
+// parameter lambda, is not 0.
 func NewDittoStepRunner[T learner.Float](d learner.Descent[T], lambda float64, anchor []T,
 	offset uint64) LocalStepRunner[T] {
 	d.NormalizesStepSize = false

@@ -25,7 +25,7 @@ type MixingPeer struct {
 	BootEpoch    Epoch           // boot epoch of the neighbour for which the edge is valid
 	PublicKey    X25519PublicKey // public key for encrypting messages to the neighbour
 	MixingWeight float64         // weight w_ij of the edge between agents i and j
-	ClipBound    float64         // clip bound τ_ij of the edge; 0 means no clipping
+	ClipBound    float64         // clip bound τ_ij of the edge between agents i and j; 0 means no clipping
 	// RequiresSenderProofs is true if messages on this edge must contain a proof of their sender. It has the same value
 	// for all edges of a block.
 	RequiresSenderProofs bool

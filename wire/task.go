@@ -40,8 +40,8 @@ type ModelSpec struct {
 	Activation  spec.Activation
 	Risk        spec.LossKind
 	HasBias     bool
-	Ridge       float64 // factor ρ of the ridge penalty (ρ/2)‖w‖²
-	HuberDelta  float64 // parameter δ of the Huber loss; 0 for other losses
+	Ridge       float64 // factor ρ of the ridge penalty (ρ/2)‖w‖² on the parameters w
+	HuberDelta  float64 // threshold δ of the Huber loss, above which residuals are outliers; 0 for other losses
 	// FrozenTensors names layers or tensors that local steps do not change.
 	FrozenTensors []string
 }

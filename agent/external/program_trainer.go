@@ -193,7 +193,7 @@ type programBlock struct {
 	job          task.LocalJob[float32]
 	mixes        bool
 	blockSteps   uint64 // length H of a mixing block, in steps
-	steps        uint64 // number E_k of local steps that this agent takes per block
+	steps        uint64 // number E_k of local steps that this agent, agent k, takes per block
 	stepWeight   float64
 	fitTemplate  fitRequest // fields with the same value in all requests of the block
 

@@ -20,7 +20,7 @@ type endlessBlock struct {
 	trainEffect     agentround.StartTraining
 	taskDigest      wire.Digest
 	prepared        *part.PreparedTask
-	localStepCount  int // number E_k of local steps that this agent (k) takes
+	localStepCount  int // number E_k of local steps that this agent, agent k, takes
 	cancel          func()
 	finalParameters []float32           // parameters at the end; set after the goroutine has ended
 	requests        chan *updateRequest // channel that holds the request of the newest round

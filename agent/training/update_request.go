@@ -23,7 +23,7 @@ type updateRequest struct {
 	prepared             *part.PreparedTask
 	baseParameters       []float32 // base model; includes personal parameters after the block starts
 	ownParametersAtStart []float32 // initial personal parameters; nil if the task has none
-	localStepCount       int       // number E_k of local steps that this agent (k) takes
+	localStepCount       int       // number E_k of local steps that this agent, agent k, takes
 	sizingReason         learner.StepCountReason
 	began                time.Time
 	requestSequence      uint64
