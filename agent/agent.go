@@ -46,9 +46,9 @@ type Agent struct {
 	brokerSelfTest *mqtt.BrokerSelfTest // self-test of the broker; nil if there is none
 
 	obeyedAnnouncementStore      obeyedAnnouncementStore
-	stopErr                      error // error that stops the event loop at its next wait; nil if none
+	stopErr                      error // error with which the event loop stops at its next wait; nil if there is none
 	refusedFilters               mqtt.RefusedFilters
-	neighborBrokerRefusedFilters []string // subscriptions that a separate broker for neighbours refuses
+	neighborBrokerRefusedFilters []string // subscriptions that a separate broker for neighbours has refused
 
 	roundBaseModel roundBaseModel
 	roundEvents    host.EventQueue[agentround.Event]
@@ -93,7 +93,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		HasRoundWork:  func() bool { return a.roundMachine.HasRoundWork() },
 		MayDisconnect: func() bool { return a.roundMachine.MayDisconnect() && !a.anyPartNeedsLink() },
 		OnDisconnect:  a.announcements.PostponeStaleness,
-		OnKeyRejected: a.identity.RequestKeyReplacement}) // the coordinator may already know the replacement key
+		OnKeyRejected: a.identity.RequestKeyReplacement}) // The coordinator may already know the replacement key.
 	a.roundMachine = agentround.New(position, digest, a.upload.SavedUpdate(), cfg.Rand)
 	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, MinUplinkRate: cfg.MinUplinkRate,
 		NeedsModelsOutsideRounds: cfg.Predict != nil}, a.recordAcceptanceByCoordinator); err != nil {
@@ -126,7 +126,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		mesh.EventCallbacks{OnFiltersRefused: a.recordNeighborRefusedFilters,
 			OnBeaconDropped: func(err error) { a.reportDroppedMessage(mqtt.KindBeacon, err) }})
 	if err != nil {
-		_ = a.core.Conn.Close() // ignore the close error and return the earlier error
+		_ = a.core.Conn.Close() // Ignore the close error and return the earlier error.
 		a.closeParts()
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case err == nil:
 		a.presence.PublishOffline()
 	case errors.As(err, new(*presence.BootCounterLostError)), errors.As(err, new(*identity.DeviceKeyReplacedError)):
-		a.core.Loop.CancelJobs() // skip the offline message, which could replace a newer message at the broker
+		a.core.Loop.CancelJobs() // Skip the offline message, which could replace a newer message at the broker.
 	default:
 		a.closeParts()
 		return fmt.Errorf("agent: %w", err)
@@ -197,8 +197,8 @@ func (a *Agent) trainingMustRest() bool {
 	return false
 }
 
-// anyPartNeedsLink reports whether a part, a missing group key or a broker self-test needs the broker connection. It
-// ignores the needs of the round machine.
+// anyPartNeedsLink reports whether the agent needs the broker connection for one of its parts, a missing group key or a
+// broker self-test. It ignores the needs of the round state machine.
 func (a *Agent) anyPartNeedsLink() bool {
 	for p := range part.PartsImplementing[part.LinkNeedReporter](a.parts) {
 		if p.NeedsLink() {
@@ -210,8 +210,8 @@ func (a *Agent) anyPartNeedsLink() bool {
 		testing && tested.Before(a.core.Loop.Now().Add(time.Minute))
 }
 
-// CheckAlive returns an error if the event loop does not answer before ctx ends, or if a cancelled training job is
-// still running. It may be called from any goroutine.
+// CheckAlive returns an error if the event loop does not answer before ctx ends, or if a cancelled training job still
+// runs. It may be called from any goroutine.
 func (a *Agent) CheckAlive(ctx context.Context) error {
 	if err := a.core.Loop.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -219,7 +219,7 @@ func (a *Agent) CheckAlive(ctx context.Context) error {
 	return a.training.CheckStuckJobs(time.Now())
 }
 
-// nextTickAt returns the earliest deadline of the agent, at most one hour from now.
+// nextTickAt returns the earliest time at which a part of the agent needs a tick, at most one hour from now.
 func (a *Agent) nextTickAt() time.Time {
 	next := part.EarliestDeadline{At: a.core.Loop.Now().Add(time.Hour), IsSet: true}
 	next.Add(a.roundMachine.Deadline())
@@ -299,8 +299,8 @@ func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestReport) {
 	}
 }
 
-// applyRootDocument applies a new root document with the coordinator's keys. It forgets previous issue times and
-// rechecks attestations, because a stolen key may have signed them.
+// applyRootDocument applies a new root document, the signed list of the coordinator's trusted keys. It forgets the
+// issue times of earlier messages and checks attestations again, because a stolen key may have signed them.
 func (a *Agent) applyRootDocument() {
 	a.mesh.ApplyRootDocument()
 	a.announcements.ForgetIssueTimes()
@@ -309,7 +309,7 @@ func (a *Agent) applyRootDocument() {
 // RotateKey replaces the device's key (see [identity.AgentIdentity.RotateKey]). It may be called from any goroutine.
 func (a *Agent) RotateKey(ctx context.Context) error { return a.identity.RotateKey(ctx) }
 
-// handleRoundEvent passes an event to the round machine and performs the resulting effects.
+// handleRoundEvent passes an event to the round state machine and performs the resulting effects.
 func (a *Agent) handleRoundEvent(ev agentround.Event) {
 	a.roundEvents.ProcessWithFollowUps(ev, func(ev agentround.Event) bool {
 		for _, e := range a.roundMachine.Step(a.core.Loop.Now(), ev) {

@@ -24,8 +24,8 @@ func (s *scene) alive() error {
 	return s.host.CheckAlive(ctx)
 }
 
-// TestAlive checks that CheckAlive succeeds for an agent that works or waits for disk space, and fails for one that
-// hangs.
+// TestAlive checks that CheckAlive succeeds for an agent that works or waits for disk space, and fails for an agent
+// whose event loop hangs.
 func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -73,7 +73,7 @@ func TestAlive(t *testing.T) {
 	})
 }
 
-// stuck is a trainer whose blocks wait until free is closed.
+// stuck is a trainer whose training blocks wait until the channel free is closed.
 type stuck struct {
 	training.Trainer
 	free chan struct{}

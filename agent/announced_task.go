@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fetchTask fetches an announced task and then prepares the local rows for it.
+// fetchTask fetches an announced task and then prepares the device's rows for the task.
 func (a *Agent) fetchTask(ref wire.BlobRef) {
 	a.taskData.AwaitTask(ref.Hash)
 	a.fetch.Fetch(ref, fetch.Task, func(b *fetch.Blob, err error) {

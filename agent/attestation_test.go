@@ -15,13 +15,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// inCell configures the agent of a scene to look for neighbours, and returns the scene.
+// inCell configures the agent of a test scene to search for neighbours, and returns the scene.
 func inCell(s *scene) *scene {
 	s.cfg.Mesh = &mesh.Config{FillRandom: func(p []byte) { clear(p) }, Cell: "hall", MaxNeighbors: 2}
 	return s
 }
 
-// beacon returns the agent's last beacon and its proof.
+// beacon returns the agent's last beacon (its announcement to neighbours) and the beacon's proof.
 func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -39,7 +39,7 @@ func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 	panic("unreachable")
 }
 
-// wordBy returns an attestation of an agent's key, signed with the key by.
+// wordBy returns an attestation of an agent's key, which is signed with the key by.
 func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.AgentKeyAttestation {
 	w := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(hosts.TestKey(of))}
 	w.CoordinatorSignature = wire.Signature(ed25519.Sign(by, wire.AgentKeyAttestationText("plant", of, w.AgentKey)))
@@ -52,8 +52,8 @@ func (s *scene) give(by wire.Signature) {
 		KeyAttestation: by}).Body())
 }
 
-// hears delivers a beacon of another agent, signed unless key is nil. It returns the reason for which the agent dropped
-// it.
+// hears delivers a beacon of another agent, which is signed unless key is nil. It returns the reason why the agent
+// dropped the beacon.
 func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.AgentKeyAttestation, key ed25519.PrivateKey) string {
 	s.t.Helper()
 	before := len(eventsOf[agent.MessageDropped](s))
@@ -75,8 +75,8 @@ func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.AgentKeyAttesta
 	return ""
 }
 
-// TestWord checks that an agent with an attestation signs its beacons, even after a restart, and drops beacons that are
-// not signed by their sender.
+// TestWord checks that an agent with an attestation of its key signs its beacons, even after a restart, and drops
+// beacons that are not signed by their sender.
 func TestWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inCell(newScene(t))
@@ -127,8 +127,8 @@ func TestWord(t *testing.T) {
 	})
 }
 
-// TestWordOfAnotherRoot checks that attestations become invalid when a root document replaces the coordinator's key or
-// revokes the agent.
+// TestWordOfAnotherRoot checks that attestations become invalid when a new root document (list of trusted keys)
+// replaces the coordinator's key or revokes the agent.
 func TestWordOfAnotherRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inCell(rooted(t))

@@ -15,7 +15,7 @@ import (
 // roundBaseModel is the base model of the current round.
 type roundBaseModel struct {
 	hash       wire.Digest
-	parameters []float32 // parameters of the base model; nil until it has arrived
+	parameters []float32 // parameters of the base model; nil until the model has arrived
 }
 
 // obtainRoundBaseModel obtains the base model of a round. It reuses the model in memory or fetches the model.
@@ -56,7 +56,7 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 		a.deliverModelToParts(ref.Hash, nil, err)
 		return
 	}
-	of := a.taskData.AnnouncedTask() // announced task; its rows may not match the model
+	of := a.taskData.AnnouncedTask() // announced task, whose rows may not match the model
 	if ref.Hash == a.roundBaseModel.hash {
 		of = a.taskData.LastPreparedTask().LocalTask
 	}
@@ -78,7 +78,7 @@ func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error
 				a.cfg.Logger.Warn("cannot use the fetched base model; ignoring it",
 					"hash", ref.Hash.TopicLevel(), "err", err)
 			}
-			// false if the model is not, or no longer, the base model of this round
+			// The condition is false if the model is not, or is no longer, the base model of this round.
 			if ref.Hash == a.roundBaseModel.hash {
 				a.roundBaseModel.parameters = w
 				a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash, FetchFailed: err != nil})
@@ -128,7 +128,8 @@ func (a *Agent) evaluationDependencies() evaluation.EvaluatorDependencies {
 	}
 }
 
-// findBaseModelInMemory returns the base model of the current round if it has this hash and is in memory, or nil.
+// findBaseModelInMemory returns the base model of the current round if the model has this hash and is in memory.
+// Otherwise it returns nil.
 func (a *Agent) findBaseModelInMemory(hash wire.Digest) []float32 {
 	if a.roundBaseModel.hash == hash {
 		return a.roundBaseModel.parameters
@@ -152,7 +153,7 @@ var (
 	modelFetches = observe.Counter("model_fetches_total", "Base models fetched.")
 )
 
-// BaseModelFetched reports that the agent has the base model of a round.
+// BaseModelFetched is emitted when the agent has the base model of a round.
 type BaseModelFetched struct {
 	Version wire.ModelVersion
 	Bytes   int

@@ -9,13 +9,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestBehind checks that an agent ends when the broker retains a presence whose epoch is above its counter of starts,
-// so that it restarts with a higher number. It ends only once, because two clones would otherwise raise each other.
+// TestBehind checks the case in which the broker retains a presence message with a boot epoch above the agent's own:
+// the agent must end, so that it restarts with a higher epoch. It must end only once, because two clones of a device
+// would otherwise keep raising each other's epoch.
 func TestBehind(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
-		boot, behind wire.Epoch // epoch of this start; MinLostCounterEpoch
-		earlier      wire.Epoch // epoch of the retained presence
+		boot, behind wire.Epoch // boot epoch of this start, and the configured MinLostCounterEpoch
+		earlier      wire.Epoch // boot epoch in the presence message that the broker retains
 		ends         bool
 	}{
 		{"an earlier start", 5, 6, 4, false},

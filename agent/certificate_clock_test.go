@@ -10,13 +10,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// built is the build time of the program; told is the time signed by the coordinator.
+// built is the build time of the program, and told is the time that the coordinator has signed.
 var (
 	built = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	told  = time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
 )
 
-// at1970 starts an agent on a machine whose clock starts in 1970.
+// at1970 starts the agent on a machine whose clock starts in the year 1970.
 func (s *scene) at1970() {
 	begun := time.Now()
 	s.cfg.Identity.Clock = identity.NewCertificateClock(built,
@@ -24,7 +24,7 @@ func (s *scene) at1970() {
 	s.start()
 }
 
-// wantTime checks the time of the certificate clock.
+// wantTime checks the time that the certificate clock returns.
 func (s *scene) wantTime(what string, want time.Time) {
 	s.t.Helper()
 	if got := s.cfg.Identity.Clock.Now(); !got.Equal(want) {
@@ -32,16 +32,16 @@ func (s *scene) wantTime(what string, want time.Time) {
 	}
 }
 
-// issued announces a round with the issue time at.
+// issued announces round r with the issue time at.
 func (s *scene) issued(r wire.RoundID, at time.Time) {
 	a := s.training(taskOf("air"), 0, 0)
 	a.IssuedAt = uint64(at.Unix())
 	s.announce(r, a)
 }
 
-// TestClockFloor checks that on a machine whose clock starts in 1970, certificates are checked with the build time, and
-// then with the time signed by the coordinator. That time is saved. Neither a replay nor a slow coordinator sets it
-// back.
+// TestClockFloor checks the time for validating certificates on a machine whose clock starts in 1970: first the build
+// time, and later the time that the coordinator has signed. The signed time must be saved. Neither a replayed message
+// nor a coordinator with a slow clock may set it back.
 func TestClockFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -78,7 +78,7 @@ func TestClockFloor(t *testing.T) {
 	})
 }
 
-// TestClockIsSet checks that a machine's clock is no longer reported as behind after it was set.
+// TestClockIsSet checks that the agent no longer reports the machine's clock as behind after the clock was set.
 func TestClockIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -94,8 +94,8 @@ func TestClockIsSet(t *testing.T) {
 	})
 }
 
-// TestClockOfThief checks that the next root document discards the times signed with a stolen key, even if the process
-// ends at once.
+// TestClockOfThief checks that a new root document makes the agent discard the times that a stolen key has signed, even
+// if the process ends immediately afterwards.
 func TestClockOfThief(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rooted(t)

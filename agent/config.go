@@ -31,11 +31,12 @@ type Config struct {
 	Identity   identity.Config
 	Presence   presence.Config
 	Topics     mqtt.Topics
-	// TaskData configures the source of the agent's training rows and how the agent uses them.
+	// TaskData configures the source of the agent's training rows and the use of these rows.
 	TaskData taskdata.Config
 	// StateDir is the folder for state that survives a restart. It must exist and be used by this agent only.
 	StateDir string
-	// IsStateDirVolatile means that StateDir does not survive a power cut. The agent reports it in its presence.
+	// IsStateDirVolatile is true if StateDir does not survive a power cut. The agent reports this in its presence
+	// message.
 	IsStateDirVolatile bool
 	// Disk is the disk that contains StateDir. The default is the local disk.
 	Disk store.Disk
@@ -53,16 +54,16 @@ type Config struct {
 	MaxBlobBytes int
 	// MinUplinkRate is the minimum rate of the uplink, in bytes per second; 0 means no minimum.
 	MinUplinkRate transfer.LinkRate
-	// Budget limits the monthly uplink traffic; nil means no limit. The agent declines rounds that exceed it, and all
-	// agents of a device share one budget.
+	// Budget limits the monthly uplink traffic; nil means no limit. The agent declines rounds whose traffic would
+	// exceed the limit. All agents of a device share one budget.
 	Budget *budget.UplinkBudget
-	Now    func() time.Time // clock that determines the month of Budget; default time.Now
+	Now    func() time.Time // clock that determines the calendar month of Budget; default time.Now
 
 	Observer observe.Observer
 	Logger   *slog.Logger
 	Rand     *rand.Rand // randomness for jitter and nonces, never for training
-	// SelfTestTimeout is the time in which the broker must return a message that the agent sends to itself. The test
-	// shows whether the largest messages arrive (see [mqtt.BrokerSelfTest]). 0 disables it.
+	// SelfTestTimeout is the time within which the broker must return a message that the agent sends to itself. The
+	// test shows whether the largest messages arrive (see [mqtt.BrokerSelfTest]). The value 0 disables the test.
 	SelfTestTimeout time.Duration
 
 	// JudgeDevice applies the device owner's rules for training. Nil means no rules.

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestConfig checks that an invalid configuration is rejected with all its errors.
+// TestConfig checks that an invalid configuration is rejected with an error that lists all problems.
 func TestConfig(t *testing.T) {
 	for _, tt := range []struct {
 		change func(c *agent.Config)

@@ -37,7 +37,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// recorded records the lost files.
+// recorded collects the FileLost events.
 type recorded struct{ lost []state.FileLost }
 
 func (r *recorded) Observe(event observe.Event) {
@@ -50,13 +50,14 @@ func (r *recorded) ObserveRound(observe.Event) {}
 
 func noData([]string, string) (*learner.Samples[float32], error) { return nil, errors.New("none") }
 
-// stateFile describes how to write a file of the state folder, and its expected handling if it is damaged.
+// stateFile describes how to write a file of the state folder, and how the agent must handle the file if it is damaged.
 type stateFile struct {
-	write func(t *testing.T, dir string) // writes a valid file
-	// silent means that damage is not reported, since the content is checked against hashes from another source.
+	write func(t *testing.T, dir string) // writes a valid version of the file
+	// silent is true if the agent does not report damage, since it checks the content against hashes from another
+	// source.
 	silent bool
-	slots  bool // the file has slots; one copy is written
-	// kept means that a damaged file is renamed; other files are removed.
+	slots  bool // whether the file stores its content in several slots, one of which is written
+	// kept is true if the agent renames the damaged file. It removes other damaged files.
 	kept bool
 }
 
@@ -94,7 +95,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		state.PersonalModel.Name: {slots: true, write: func(t *testing.T, dir string) {
 			runRoundSchemas := make([]byte, 16+2*len(wire.Digest{}))
 			must(t, folder(dir).OpenSlots(state.PersonalModel).Save(runRoundSchemas,
-				wire.AppendVector(nil, []float32{1, 2, 3, 4}))) // before and after the round
+				wire.AppendVector(nil, []float32{1, 2, 3, 4}))) // model parameters before and after the round
 		}},
 		state.ErrorFeedback.Name: {write: func(t *testing.T, dir string) {
 			nothingPending := make([]byte, 84) // residual of run 0
@@ -141,7 +142,8 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.SaveFile(state.GroupKeys, keys))
 		}},
 		state.DeviceKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, folder(dir).SaveFile(state.DeviceKeys, make([]byte, 3*32))) // a key other than the configured one
+			// Save a key that replaces a different configured key.
+			must(t, folder(dir).SaveFile(state.DeviceKeys, make([]byte, 3*32)))
 		}},
 		state.Certificate.Name: {kept: true, write: func(t *testing.T, dir string) {
 			key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
@@ -172,7 +174,7 @@ func rootNumbered(v wire.RootVersion) *wire.RootDocument {
 	return d
 }
 
-// damages contains the ways in which a file is damaged.
+// damages contains functions that damage a file, by the kind of damage.
 var damages = map[string]func(t *testing.T, path string){
 	"sound": func(*testing.T, string) {},
 	"deleted": func(t *testing.T, path string) {
@@ -186,14 +188,14 @@ var damages = map[string]func(t *testing.T, path string){
 	"flipped": func(t *testing.T, path string) {
 		rewrite(t, path, func(p []byte) []byte { p[min(len(p)/2, 40)] ^= 1; return p })
 	},
-	"rubbish": func(t *testing.T, path string) { // a valid record with invalid content
+	"rubbish": func(t *testing.T, path string) { // Write a valid record with invalid content.
 		saveBody(t, path, 0, bytes.Repeat([]byte{0xff}, 40))
 	},
 	"another version": func(t *testing.T, path string) { saveBody(t, path, 1, nil) },
 }
 
-// saveBody writes a record whose version is later than the file's current one by the given number. It writes to a slot
-// if path is the copy of a file with slots.
+// saveBody writes a record of a file. The record's version is higher than the current version of the file by the number
+// later. If path is the copy of a file with slots, saveBody writes to a slot.
 func saveBody(t *testing.T, path string, later uint16, body []byte) {
 	t.Helper()
 	name, slotted := strings.CutSuffix(path, ".a")
@@ -223,7 +225,7 @@ func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	}
 }
 
-// begin starts an agent on a state folder, as the daemon does.
+// begin starts an agent on the state folder dir, as the daemon does.
 func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.AnnouncementPosition) {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", "plant")
@@ -263,8 +265,8 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	return seen, boot, a.core.ObeyedPosition
 }
 
-// TestStateFiles checks that an agent starts whatever the damage to a state file, and reports the loss once, but not
-// again at the next start.
+// TestStateFiles checks that an agent starts whatever the damage to one of its state files. The agent must report the
+// loss of the file once, and must not report it again at the next start.
 func TestStateFiles(t *testing.T) {
 	files := stateFiles(t)
 	for _, name := range state.FileNames() {

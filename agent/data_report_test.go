@@ -22,7 +22,7 @@ type collecting struct {
 	asked uint64
 }
 
-// untold contains rows without quality reports.
+// untold contains rows whose source provides no quality reports.
 type untold struct{ data.QueriedRows }
 
 func (c *collecting) OpenRows(w data.RowQuery) data.QueriedRows { return untold{c.Source.OpenRows(w)} }
@@ -32,8 +32,8 @@ func (c *collecting) QualityReport() data.QualityReport {
 	return data.QualityReport{Columns: []data.ColumnReport{{Name: "a", Used: c.asked}}}
 }
 
-// TestCollected checks that an agent reports what its source has collected. While the rows are too few, it checks them
-// again soon, even without messages from the coordinator.
+// TestCollected checks that an agent reports how many values its source has collected. While the agent has too few
+// rows, it must check the source again soon, even without messages from the coordinator.
 func TestCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &logger{newScene(t), filepath.Join(t.TempDir(), "rows.csv")}
@@ -44,7 +44,7 @@ func TestCollected(t *testing.T) {
 		}
 		l.cfg.TaskData.Source, l.cfg.TaskData.MinRows = &collecting{Source: source}, 2
 		l.start()
-		wait(25 * time.Second) // without any message
+		wait(25 * time.Second) // The coordinator sends no message during this time.
 		if told := eventsOf[taskdata.SourceReportReceived](l.scene); len(told) != 3 {
 			t.Errorf("collected %+v", told)
 		}
@@ -67,7 +67,7 @@ func TestCollected(t *testing.T) {
 	})
 }
 
-// updatedRows contains rows whose report counts its updates.
+// updatedRows contains rows with a quality report that counts how often it was updated.
 type updatedRows struct {
 	data.QueriedRows
 	updates *atomic.Uint64
@@ -102,7 +102,7 @@ func TestReportCoversNewData(t *testing.T) {
 		l.cfg.TaskData.Source, l.cfg.TaskData.MinRows = &updatedSource{Source: source}, 2
 		l.start()
 		l.plays(1)
-		wait(time.Minute) // without any message
+		wait(time.Minute) // The coordinator sends no message during this time.
 		reports := eventsOf[taskdata.SourceReportReceived](l.scene)
 		if last := reports[len(reports)-1]; len(last.Columns) != 1 || last.Columns[0].Used < 5 {
 			t.Errorf("last report %+v; want at least 5 updates in a minute", last)
@@ -110,7 +110,7 @@ func TestReportCoversNewData(t *testing.T) {
 	})
 }
 
-// pendingSource is a source whose readings do not suffice for a row. Their number grows with each snapshot.
+// pendingSource is a source whose readings do not suffice for a row. The number of readings grows with each snapshot.
 type pendingSource struct {
 	data.Source
 	snapshots int
@@ -127,8 +127,8 @@ func (s *pendingSource) Snapshot() (data.RowSnapshot, error) {
 	return data.RowSnapshot{}, &data.FileError{Problem: fmt.Sprintf("only %d readings", s.snapshots), IsPending: true}
 }
 
-// TestPendingData checks that an agent without enough readings declines with too_few_rows, not with bad_data, and that
-// only its first report is not marked as a repetition.
+// TestPendingData checks that an agent without enough readings declines a round with the reason too_few_rows, and not
+// with the reason bad_data. All of its reports except the first must be marked as repetitions.
 func TestPendingData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &logger{newScene(t), ""}
@@ -151,8 +151,8 @@ func TestPendingData(t *testing.T) {
 	})
 }
 
-// TestTroubleOfEarlierAgent checks that a restarted agent resolves the conditions of the earlier agent in its process,
-// whose report it does not know.
+// TestTroubleOfEarlierAgent checks that an agent resolves the conditions that an earlier agent in the same process has
+// raised, although it does not know the reports of the earlier agent.
 func TestTroubleOfEarlierAgent(t *testing.T) {
 	var d observe.EventDescription
 	taskdata.SourceReportReceived{}.Describe(&d)

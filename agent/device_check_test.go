@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// heated makes the scene's agent stop at 80 °C, and returns a function that sets its temperature.
+// heated configures the scene's agent to stop work at 80 °C, and returns a function that sets the device's temperature.
 func heated(s *scene) (set func(celsius float64)) {
 	var now atomic.Pointer[float64]
 	set = func(celsius float64) { now.Store(&celsius) }
@@ -23,8 +23,8 @@ func heated(s *scene) (set func(celsius float64)) {
 	return set
 }
 
-// TestHotDeviceDeclines checks that a hot device declines rounds in advance, and that a cool one returns without a
-// request.
+// TestHotDeviceDeclines checks that a hot device declines rounds before it is invited, and that it reports without a
+// request when it has cooled down.
 func TestHotDeviceDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -45,7 +45,7 @@ func TestHotDeviceDeclines(t *testing.T) {
 		if d := s.declined(); d != "hot" {
 			t.Errorf("declined with %q", d)
 		}
-		set(70) // not cool enough yet
+		set(70) // The device is not cool enough yet.
 		wait(time.Minute)
 		if s.unfit() != "hot" {
 			t.Errorf("a device that was hot and is warm is %s", s.unfit())
@@ -59,7 +59,7 @@ func TestHotDeviceDeclines(t *testing.T) {
 	})
 }
 
-// TestWarmDeviceTakesFewerSteps checks that a warm device takes fewer local steps and reports the reason.
+// TestWarmDeviceTakesFewerSteps checks that a warm device takes fewer local training steps and reports the reason.
 func TestWarmDeviceTakesFewerSteps(t *testing.T) {
 	steps := func(celsius float64) (int, learner.StepCountReason) {
 		var last training.LocalTrainingFinished

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// stepCount is a trainer that counts the local steps of its blocks.
+// stepCount is a trainer that counts the local training steps.
 type stepCount struct {
 	training.Trainer
 	atomic.Uint64
@@ -30,7 +30,7 @@ func (c *stepCount) NewBlock(ctx context.Context, r wire.RoundID, p *task.Compil
 	return hook{b, func(steps uint64) { c.Add(steps) }}, err
 }
 
-// hook is a block that calls before with the number of steps it is about to take.
+// hook is a training block that calls before with the number of steps that it is about to take.
 type hook struct {
 	training.LocalStepBlock
 	before func(steps uint64)
@@ -41,7 +41,8 @@ func (h hook) TakeSteps(x []float32, first, last uint64) error {
 	return h.LocalStepBlock.TakeSteps(x, first, last)
 }
 
-// endlessScene returns a scene with endless blocks, one local step per second and a hundred per round.
+// endlessScene returns a test scene with endless blocks (mixing continues across rounds), one local step per second and
+// a hundred local steps per round.
 func endlessScene(t *testing.T) (*scene, *stepCount) {
 	s := newScene(t)
 	steps := &stepCount{Trainer: slow.Trainer{Trainer: training.LocalTrainer{},
@@ -50,14 +51,14 @@ func endlessScene(t *testing.T) (*scene, *stepCount) {
 	return s, steps
 }
 
-const hour = 60 * 60 * 1000 // milliseconds
+const hour = 60 * 60 * 1000 // one hour in milliseconds
 
-// inviteToBlock announces a round of a run and invites the agent to a block without neighbours.
+// inviteToBlock announces a round of a run and invites the agent to train in a mixing block without neighbours.
 func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
 	s.inviteToTask(run, r, block, 0.1)
 }
 
-// inviteToTask is like inviteToBlock, with another step size.
+// inviteToTask is like inviteToBlock, but with a task that has the given step size.
 func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
 	task.Training.NormalizesStepSize, task.Training.MaxLocalSteps, task.Training.StepSize = false, 100, stepSize
@@ -87,8 +88,8 @@ func (s *scene) announceIn(run wire.RunID, r wire.RoundID, a wire.Announcement) 
 	return e.Digest()
 }
 
-// TestEndlessBlockRests checks that an endless block pauses while the device's owner forbids work, after the current
-// round.
+// TestEndlessBlockRests checks that an endless block pauses after the current round while the device's owner forbids
+// work.
 func TestEndlessBlockRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, steps := endlessScene(t)
@@ -118,13 +119,14 @@ func TestEndlessBlockRests(t *testing.T) {
 	})
 }
 
-// sparing is a part that requires training to pause, and allows half of the local steps of a round.
+// sparing is a part of the agent that requires training to pause, and allows only half of the local steps of a round.
 type sparing struct{ rest atomic.Bool }
 
 func (s *sparing) TrainingMustRest() bool  { return s.rest.Load() }
 func (*sparing) AllowedStepShare() float64 { return 0.5 }
 
-// TestEndlessBlockRestsForAnyPart checks that an endless block pauses while any part requires that.
+// TestEndlessBlockRestsForAnyPart checks that an endless block pauses while at least one part of the agent requires a
+// pause.
 func TestEndlessBlockRestsForAnyPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, steps := endlessScene(t)
@@ -134,7 +136,7 @@ func TestEndlessBlockRestsForAnyPart(t *testing.T) {
 		s.inviteToBlock(5, 4, 4)
 		wait(3 * time.Minute)
 		p.rest.Store(true)
-		s.send("nonsense", nil) // any message makes the agent check
+		s.send("nonsense", nil) // Any message makes the agent check whether it must pause.
 		wait(time.Minute)
 		resting := steps.Load()
 		wait(time.Hour)
@@ -150,11 +152,12 @@ func TestEndlessBlockRestsForAnyPart(t *testing.T) {
 	})
 }
 
-// TestPartLimitsLocalSteps checks that a round takes the smallest share of local steps that any part allows.
+// TestPartLimitsLocalSteps checks that a round uses the smallest share of local steps that any part of the agent
+// allows.
 func TestPartLimitsLocalSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		s.cfg.Training.DeclaredStepTime = 300 * time.Millisecond // 10 local steps in 3 s
+		s.cfg.Training.DeclaredStepTime = 300 * time.Millisecond // The agent can take 10 local steps in 3 s.
 		s.part = &sparing{}
 		s.start()
 		s.invite(1, s.announce(1, s.training(taskOf("one"), 1, 2)))
@@ -166,8 +169,8 @@ func TestPartLimitsLocalSteps(t *testing.T) {
 	})
 }
 
-// TestEndlessBlockRestsWithoutBudget checks that a block that mixes over the uplink pauses when the budget is spent,
-// until the next month.
+// TestEndlessBlockRestsWithoutBudget checks that a block that mixes over the uplink pauses when the monthly traffic
+// budget is spent, and continues in the next month.
 func TestEndlessBlockRestsWithoutBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, steps := endlessScene(t)
@@ -190,8 +193,8 @@ func TestEndlessBlockRestsWithoutBudget(t *testing.T) {
 	})
 }
 
-// TestEndlessBlockLeftBehind checks that a saved block is not resumed if its run is over, even if its file still
-// exists.
+// TestEndlessBlockLeftBehind checks that the agent does not resume a saved block whose run is over, even if the block's
+// file still exists.
 func TestEndlessBlockLeftBehind(t *testing.T) {
 	for name, end := range map[string]struct {
 		run   wire.RunID
@@ -238,7 +241,8 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 	}
 }
 
-// TestEndlessBlockOfTheNextRun checks that a new run saves its own block, which is not removed with the previous run's.
+// TestEndlessBlockOfTheNextRun checks that a new run saves its own block, and that this block is not removed together
+// with the block of the previous run.
 func TestEndlessBlockOfTheNextRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := endlessScene(t)
@@ -253,8 +257,8 @@ func TestEndlessBlockOfTheNextRun(t *testing.T) {
 	})
 }
 
-// TestEndlessBlockDiverges checks that a diverged block is not restarted, because neighbours expect another step from
-// this start of the agent.
+// TestEndlessBlockDiverges checks that the agent does not restart a block after its training has diverged, because the
+// neighbours expect other steps from this process of the agent.
 func TestEndlessBlockDiverges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := endlessScene(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// steady is a trainer whose change is always (4, 3).
+// steady is a trainer whose parameter change is always (4, 3).
 type steady struct{ training.LocalTrainer }
 
 func (steady) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
@@ -30,7 +30,7 @@ func (steady) OutcomeFromBase(_, _ []float32) (task.LocalOutcome[float32], error
 	return task.LocalOutcome[float32]{UpdateVector: []float32{4, 3}, StepsTaken: 1}, nil
 }
 
-// sentIn trains in an announced round and returns the only element in the update.
+// sentIn trains in an announced round and returns the only element in the update that the agent sends.
 func (s *scene) sentIn(r wire.RoundID, a wire.Announcement) string {
 	s.invite(r, s.announce(r, a))
 	wait(10 * time.Second)
@@ -39,15 +39,16 @@ func (s *scene) sentIn(r wire.RoundID, a wire.Announcement) string {
 		math.Float32frombits(binary.LittleEndian.Uint32(u.InlinePayload[4:])))
 }
 
-// TestFeedback checks that the elements not sent by top_k are added to the next update, depending on the fate of this
-// one, also across restarts. The change (4, 3) is sent as 4. The next update then has 6 if it was aggregated, 8 if the
-// coordinator has not used it, and 4 if nothing is kept.
+// TestFeedback checks error feedback: elements that the codec top_k does not send are added to the next update,
+// depending on whether this update was aggregated, also across restarts. The change (4, 3) is sent as 4. The next
+// update must contain 6 if this update was aggregated, 8 if the coordinator has not used it, and 4 if nothing is kept.
 func TestFeedback(t *testing.T) {
 	const folded, unused, nothing = "1:6", "0:8", "0:4"
 	for name, tt := range map[string]struct {
-		fate   wire.UpdateFate
-		reply  bool                     // the fate arrives in answer to a hello, not with the announcement
-		refuse wire.UpdateRefusalReason // reason of a refusal; 0 = accepted
+		fate wire.UpdateFate
+		// whether the outcome of the update arrives in answer to a hello message instead of with the announcement
+		reply  bool
+		refuse wire.UpdateRefusalReason // reason for refusing the update; 0 means that it is accepted
 		want   string
 	}{
 		"folded":               {wire.FateAggregated, false, 0, folded},
@@ -105,7 +106,7 @@ func TestFeedback(t *testing.T) {
 					}
 					s.announce(2, next)
 					wait(30 * time.Second)
-					// the coordinator may have forgotten a refused update
+					// The coordinator may have forgotten a refused update.
 					if (tt.reply || tt.refuse != 0) && tt.fate != 0 {
 						s.direct(wire.TypeUpdateFateAnswer, 1, (&wire.UpdateFateAnswer{Update: digest,
 							Fate: tt.fate}).Body())

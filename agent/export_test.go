@@ -9,8 +9,9 @@ import (
 // AddPart adds a part to an agent that has not started.
 func (a *Agent) AddPart(p any) { a.parts = append(a.parts, p) }
 
-// UnlistedParts returns the names of the fields of Agent that hold a part whose hooks are never called, because the
-// list of parts lacks it. A part is a pointer to a type of a package below agent/, other than agent/part.
+// UnlistedParts returns the names of the fields of Agent that hold a part which is missing in the agent's list of
+// parts, so that its hooks are never called. A part is a pointer to a type of a package below agent/, other than
+// agent/part.
 func (a *Agent) UnlistedParts() (unlisted []string) {
 	agent := reflect.ValueOf(a).Elem()
 	parentPath := agent.Type().PkgPath() + "/"

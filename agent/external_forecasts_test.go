@@ -19,8 +19,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// teller is a trainer of external tasks that makes predictions. Each call returns the next element of rows, with the
-// model's first parameter as the values.
+// teller is a trainer of external tasks that makes predictions. Each call returns predictions for the next element of
+// rows, and each predicted value is the first parameter of the model.
 type teller struct {
 	training.LocalTrainer
 	mu    sync.Mutex
@@ -52,14 +52,14 @@ func (o *teller) Predict(_ context.Context, _ *task.CompiledTask[float32], model
 	return some, len(o.rows) > 0, nil
 }
 
-// lock calls do while the trainer is locked.
+// lock calls the function do while the trainer's mutex is locked.
 func (o *teller) lock(do func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	do()
 }
 
-// externalTask returns a task whose model is trained by a program.
+// externalTask returns a task whose model is trained by an external program.
 func externalTask(name string) wire.Task {
 	t := taskOf(name)
 	t.Features, t.TargetColumn, t.MinSamples, t.Training.GradientNoise.Law = nil, "", 1, spec.NoiseNone
@@ -68,8 +68,8 @@ func externalTask(name string) wire.Task {
 	return t
 }
 
-// TestProgramPredicts checks that a program makes predictions with the model in use as soon as its task is known.
-// Residuals above the usual ones are anomalies, as for built-in models.
+// TestProgramPredicts checks that an external program makes predictions with the model in use as soon as the program's
+// task is known. As for built-in models, residuals above the usual residuals are anomalies.
 func TestProgramPredicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
@@ -136,7 +136,8 @@ func TestProgramPredicts(t *testing.T) {
 	})
 }
 
-// TestProgramsModel checks that an agent keeps the models of a program, although it holds out no rows for them.
+// TestProgramsModel checks that an agent keeps the models of an external program, although the agent holds out no rows
+// for these models.
 func TestProgramsModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)

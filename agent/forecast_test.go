@@ -24,7 +24,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// forecasting returns an agent that follows a file with a model, by default one that predicts 2a − b.
+// forecasting returns an agent that reads a data file and uses a model for predictions, by default the model 2a − b.
 func forecasting(t *testing.T, text string, publish func(predict.Forecast) error, w ...float32) *logger {
 	t.Helper()
 	l := follower(t, text)
@@ -32,7 +32,7 @@ func forecasting(t *testing.T, text string, publish func(predict.Forecast) error
 	return l
 }
 
-// follower returns an agent that is configured to follow a file.
+// follower returns an agent that is configured to read a data file and follow its changes.
 func follower(t *testing.T, text string) *logger {
 	t.Helper()
 	l := newLogger(t, text)
@@ -45,7 +45,7 @@ func follower(t *testing.T, text string) *logger {
 	return l
 }
 
-// forecastingFrom is like forecasting, with rows made from readings.
+// forecastingFrom is like forecasting, but builds rows from the readings of a source.
 func forecastingFrom(t *testing.T, publish func(predict.Forecast) error, source data.Source) *logger {
 	t.Helper()
 	l := newLogger(t, "")
@@ -57,7 +57,7 @@ func forecastingFrom(t *testing.T, publish func(predict.Forecast) error, source 
 	return l
 }
 
-// forecasts starts the agent with a model of the parameters w.
+// forecasts starts the agent with a model that has the parameters w.
 func (l *logger) forecasts(publish func(predict.Forecast) error, recipe *spec.RowRecipe, w ...float32) {
 	l.t.Helper()
 	a := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared}
@@ -72,7 +72,7 @@ func (l *logger) forecasts(publish func(predict.Forecast) error, recipe *spec.Ro
 	l.forecastsBy(publish, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector)))
 }
 
-// forecastsBy starts the agent with the model m as version 7.
+// forecastsBy starts the agent with the model m as model version 7.
 func (l *logger) forecastsBy(publish func(predict.Forecast) error, m *modelfile.Model) {
 	l.t.Helper()
 	m.Version = 7
@@ -97,7 +97,7 @@ func (l *logger) forecastsWith(publish func(predict.Forecast) error, m *modelfil
 	l.start()
 }
 
-// history returns rows of y = 2a − b with residuals of ±1, one hour apart.
+// history returns rows with y = 2a − b and residuals of ±1, at intervals of one hour.
 func history(from, to int) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {
@@ -107,7 +107,8 @@ func history(from, to int) string {
 	return b.String()
 }
 
-// TestForecastsWithoutTargets checks that a line without a target has one forecast, even if the target is added later.
+// TestForecastsWithoutTargets checks that the agent publishes one forecast for a line without a target value, even if
+// the target value is added later.
 func TestForecastsWithoutTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []string
@@ -135,8 +136,9 @@ func TestForecastsWithoutTargets(t *testing.T) {
 	})
 }
 
-// TestForecasts checks that each new row has one forecast with its residual, even without coordinator and link. Of
-// earlier rows only the newest has one. A residual above the usual ones is an anomaly.
+// TestForecasts checks that the agent publishes one forecast with its residual for each new row, even without a
+// coordinator and a connection. Of the rows that existed before the start, only the newest gets a forecast. A residual
+// above the usual residuals is an anomaly.
 func TestForecasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
@@ -199,8 +201,8 @@ func TestForecasts(t *testing.T) {
 	})
 }
 
-// TestForecastsOfAnAutoencoder checks that each row has one forecast at once, with the reconstruction error as
-// residual. An unusual row is an anomaly. Rows made from readings do not wait for labels.
+// TestForecastsOfAnAutoencoder checks that each row immediately gets one forecast, with the reconstruction error as its
+// residual, and that an unusual row is an anomaly. Rows made from readings must not wait for labels.
 func TestForecastsOfAnAutoencoder(t *testing.T) {
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a"}, {Name: "b"}}}
 	recipe = recipe.WithDefaults()
@@ -216,7 +218,8 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 				l := follower(t, text)
 				a := learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1,
 					Activation: spec.ActivationIdentity, Risk: spec.LossSquared}
-				vector := wire.AppendVector(nil, []float32{1, 0, 1, 1}) // the model returns a for both columns
+				// The model returns the value a for both columns.
+				vector := wire.AppendVector(nil, []float32{1, 0, 1, 1})
 				task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, Recipe: of}
 				l.forecastsBy(publish, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector)))
 				wait(2 * time.Minute)
@@ -228,7 +231,7 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 				}
 				want := " 99:0.707/0.707/false 100:0.000/0.000/false 101:5.657/5.657/true 102:0.000/0.000/false " +
 					"103:0.000/0.000/false"
-				if of.Grid.Step > 0 { // the last reading belongs to an unfinished point of the grid
+				if of.Grid.Step > 0 { // The last reading belongs to an unfinished point of the time grid.
 					want = strings.Replace(strings.TrimSuffix(want, " 103:0.000/0.000/false"), " 99:0.707/0.707/false",
 						" 98:0.000/0.000/false 99:0.707/0.707/false", 1)
 				}
@@ -240,11 +243,12 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 	}
 }
 
-// TestForecastsInABurst checks that forecasts of a burst are published later, in order, if the connection has no room.
+// TestForecastsInABurst checks that forecasts for many rows are published later, in order, if the connection cannot
+// accept more messages.
 func TestForecastsInABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
-		var room atomic.Int64 // written while jobs read it
+		var room atomic.Int64 // The test changes this value while jobs read it.
 		head := "t,a,b,y\n"
 		l := forecasting(t, head+history(0, 100), func(f predict.Forecast) error {
 			if room.Add(-1) < 0 {
@@ -278,8 +282,8 @@ func TestForecastsInABurst(t *testing.T) {
 	})
 }
 
-// TestForecastsWhileTrainingIsDeclined checks that forecasts continue on a device that is too hot to train and whose
-// rows do not fit the task.
+// TestForecastsWhileTrainingIsDeclined checks that an agent continues to publish forecasts while its device is too hot
+// to train and its rows do not fit the task.
 func TestForecastsWhileTrainingIsDeclined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
@@ -317,7 +321,8 @@ func TestForecastsWhileTrainingIsDeclined(t *testing.T) {
 	})
 }
 
-// TestForecastsOfClasses checks that the residual is 1 minus the probability of the label's class.
+// TestForecastsOfClasses checks that the residual of a classification is 1 minus the predicted probability of the row's
+// true class.
 func TestForecastsOfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []predict.Forecast
@@ -339,7 +344,7 @@ func TestForecastsOfClasses(t *testing.T) {
 	})
 }
 
-// readings contains n rows; the last two have no targets yet.
+// readings is a source of n rows. The last two rows have no target values yet.
 type readings struct {
 	n     *atomic.Int64
 	early bool
@@ -369,7 +374,8 @@ func (r readings) Snapshot() (data.RowSnapshot, error) {
 	return data.RowSnapshot{Version: 1, Rows: learner.NewSamples(2, x, y), Times: data.NewRowTimes(times)}, nil
 }
 
-// TestForecastsBeforeTheirLabels checks that a row made from readings has a prediction at once and its residual later.
+// TestForecastsBeforeTheirLabels checks that the agent publishes the prediction for a row made from readings at once,
+// and the residual when the label is known.
 func TestForecastsBeforeTheirLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -401,7 +407,8 @@ func TestForecastsBeforeTheirLabels(t *testing.T) {
 	})
 }
 
-// TestForecastFor checks that a forecast contains the time of its target and a description of the target.
+// TestForecastFor checks that a forecast contains the time to which its target value belongs, and a description of the
+// target.
 func TestForecastFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []predict.Forecast

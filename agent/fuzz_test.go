@@ -77,7 +77,7 @@ func loadIdentity(c *Config) error {
 	return err
 }
 
-// unsynced is a file system that ignores Sync.
+// unsynced is a file system whose files ignore Sync, which makes tests faster.
 type unsynced struct{ store.FS }
 
 func (u unsynced) OpenFile(path string, flag int, perm fs.FileMode) (store.File, error) {
@@ -91,9 +91,9 @@ type unsyncedFile struct{ store.File }
 
 func (unsyncedFile) Sync() error { return nil }
 
-// FuzzFolder reads a state folder with one file of arbitrary content, both as a raw file and as a record with a valid
-// checksum. No content may crash the agent, and only a record of another version may stop it. Unusable content is
-// reported.
+// FuzzFolder reads a state folder that contains one file of arbitrary content, both as a raw file and as a record with
+// a valid checksum. No content may crash the agent. Only a record of another format version may stop the agent. The
+// agent must report unusable content.
 func FuzzFolder(f *testing.F) {
 	for k := range readers {
 		f.Add(uint8(k), uint16(1), []byte{})
@@ -130,7 +130,7 @@ func FuzzFolder(f *testing.F) {
 	})
 }
 
-// noTrust has no coordinator keys.
+// noTrust provides no coordinator keys.
 type noTrust struct{}
 
 func (noTrust) CoordinatorKeys() []ed25519.PublicKey { return nil }

@@ -30,34 +30,34 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fiveRows returns five rows of y = 2a − b.
+// fiveRows returns five rows with y = 2a − b.
 func fiveRows([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1, 2, 1, 1, 2}, []float32{2, -1, 1, 3, 0}), nil
 }
 
-// scene contains one agent and a test that simulates broker and coordinator.
+// scene contains one agent and simulates the agent's broker and coordinator.
 type scene struct {
 	t      *testing.T
 	topics mqtt.Topics
 	cfg    agent.Config
-	part   any // additional part of the agent; nil if none
+	part   any // additional part of the agent; nil if there is none
 	key    ed25519.PrivateKey
 	events chan mqtt.Event
-	host   *agent.Agent // agent since its last start
+	host   *agent.Agent // the agent that was started last
 	cancel context.CancelFunc
 	done   chan error
 	serial uint64
 	epoch  wire.Epoch // epoch of the simulated coordinator
 	run    wire.RunID
 	keys   seals   // current keys of the simulated coordinator
-	known  []seals // all keys with which a test may open the agent's messages
+	known  []seals // all keys with which the test may open the agent's messages
 
-	announced []byte // newest announcement
+	announced []byte // encoding of the newest announcement
 
 	mu         sync.Mutex
 	said       []mqtt.Message
 	subscribed []string
-	ever       []string // all topics ever subscribed to
+	ever       []string // all topics to which the agent has ever subscribed
 	observed   []any
 	pauses     []time.Duration
 	will       func() mqtt.Message
@@ -77,7 +77,8 @@ func newScene(t *testing.T) *scene {
 
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-// start starts and connects the agent. Its local steps take their declared time, unless a test sets its trainer.
+// start starts the agent and connects it. Its local steps take their declared time, unless the test replaces the
+// trainer.
 func (s *scene) start() {
 	s.t.Helper()
 	s.cfg.BootEpoch++
@@ -132,7 +133,7 @@ func (s *scene) Subscribe(_ mqtt.QoS, filters ...string) {
 	s.ever = append(s.ever, filters...)
 }
 
-// asked returns the number of the agent's subscriptions to a topic.
+// asked returns the number of times that the agent has subscribed to a topic.
 func (s *scene) asked(topic string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +157,7 @@ func (s *scene) DisconnectFor(d time.Duration) {
 	s.pauses = append(s.pauses, d)
 }
 
-// paused returns the durations of the agent's planned disconnections.
+// paused returns the durations for which the agent has disconnected on purpose.
 func (s *scene) paused() []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +174,7 @@ func (s *scene) keep(event observe.Event) {
 	s.observed = append(s.observed, event)
 }
 
-// tell sends the agent an event and waits until it has handled it.
+// tell sends the agent a connection event and waits until the agent has handled it.
 func (s *scene) tell(e mqtt.Event) {
 	s.events <- e
 	synctest.Wait()
@@ -183,12 +184,12 @@ func (s *scene) send(topic string, payload []byte) {
 	s.tell(mqtt.MessageReceived{Message: mqtt.Message{Topic: topic, Payload: payload}})
 }
 
-// direct sends the agent a message about a round.
+// direct sends the agent a message about round r.
 func (s *scene) direct(t wire.MessageType, r wire.RoundID, body []byte) {
 	s.send(s.topics.CoordinatorToAgent("press"), s.message(s.header(t, r), body))
 }
 
-// message returns a signed message to the agent. It is sealed if its type requires that.
+// message returns a signed message to the agent. The message is encrypted if its type requires this.
 func (s *scene) message(h wire.Header, body []byte) []byte { return s.sign(s.keys.sealed(h, body)) }
 
 func (s *scene) header(t wire.MessageType, r wire.RoundID) wire.Header {
@@ -198,12 +199,12 @@ func (s *scene) header(t wire.MessageType, r wire.RoundID) wire.Header {
 		Sequence: s.serial}
 }
 
-// sign returns a signed message that is not sealed.
+// sign returns a signed message that is not encrypted.
 func (s *scene) sign(h wire.Header, body []byte) []byte {
 	return wire.SignEnvelope(nil, h, body, s.key)
 }
 
-// taskOf returns a linear task with two features and 3 local steps.
+// taskOf returns a linear-regression task with two features and 3 local steps.
 func taskOf(name string) wire.Task {
 	return wire.Task{
 		Name: name, Features: []string{"a", "b"}, TargetColumn: "y",
@@ -218,7 +219,7 @@ func inline(p []byte) wire.BlobRef {
 	return wire.BlobRef{Hash: wire.BlobDigest(p), Length: uint32(len(p)), Inline: p}
 }
 
-// training returns the announcement of a round with the base model base.
+// training returns the announcement of a training round whose base model has the parameters base.
 func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 	p, err := task.Compile[float32](t)
 	if err != nil {
@@ -231,7 +232,7 @@ func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 	}
 }
 
-// idle returns an announcement between two rounds.
+// idle returns the announcement that the coordinator publishes between two rounds.
 func (s *scene) idle() wire.Announcement {
 	return wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, SealPublicKey: s.keys.public}
 }
@@ -249,11 +250,11 @@ func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
 			MustSendUpdate: true}).Body())
 }
 
-// heard returns the agent's messages of a type, oldest first. It opens sealed messages.
+// heard returns the messages of one type that the agent has sent, oldest first. It decrypts encrypted messages.
 func (s *scene) heard(t wire.MessageType) []wire.Envelope { return s.heardBy(t, s.known...) }
 
-// heardBy returns the messages of type t that are unsealed or sealed for one of the keys, oldest first. The test fails
-// if the agent has sent an unsealed message of a type that must be sealed.
+// heardBy returns the messages of type t that the agent has sent unencrypted or encrypted for one of the keys, oldest
+// first. The test fails if the agent has sent an unencrypted message of a type that requires encryption.
 func (s *scene) heardBy(t wire.MessageType, keys ...seals) (all []wire.Envelope) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -280,7 +281,7 @@ func (s *scene) heardBy(t wire.MessageType, keys ...seals) (all []wire.Envelope)
 	return all
 }
 
-// update returns the newest update that was offered.
+// update returns the newest update that the agent has offered.
 func (s *scene) update() (wire.Envelope, wire.Update) {
 	s.t.Helper()
 	all := s.heard(wire.TypeUpdate)
@@ -294,7 +295,7 @@ func (s *scene) update() (wire.Envelope, wire.Update) {
 	return all[len(all)-1], u
 }
 
-// declined returns the agent's reasons for declining, one per announcement. Repetitions are omitted.
+// declined returns the agent's reasons for declining, one reason per announcement, without repetitions.
 func (s *scene) declined() string {
 	var all []string
 	last := wire.InvitationDeclined{}
@@ -311,7 +312,7 @@ func (s *scene) declined() string {
 	return strings.Join(all, " ")
 }
 
-// eventsOf returns the events of one type.
+// eventsOf returns the recorded events of one type.
 func eventsOf[F any](s *scene) (all []F) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

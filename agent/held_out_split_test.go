@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/agent/training"
 )
 
-// TestHeldOutRows checks that the last rows of a run's first snapshot, and all later rows, score its models, even after
-// a restart. The next run makes a new split.
+// TestHeldOutRows checks that the models of a run are scored on the last rows of the run's first snapshot and on all
+// later rows, even after a restart. The next run must hold out different rows.
 func TestHeldOutRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n0,0,1\n")
@@ -27,7 +27,7 @@ func TestHeldOutRows(t *testing.T) {
 				t.Errorf("the score is %+v, want that of %d rows, %v", s, held, risk)
 			}
 		}
-		// The risk of a model of zeros is half the mean of y².
+		// A model whose parameters are all zero has half the mean of y² as its risk.
 		l.plays(1)
 		want("hello 4, update 4 of round 1", 2, (0*0+1*1)/2./2)
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n0,0,1\n9,9,9\n8,8,8\n")

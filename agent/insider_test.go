@@ -9,9 +9,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FuzzCoordinator sends arbitrary messages signed by the coordinator, to all agents and to one, before and after the
-// first announcement. After it, messages to one agent are sealed if their type requires that. Afterwards the agent must
-// obey the next announcement.
+// FuzzCoordinator sends arbitrary messages that the coordinator has signed, both to all agents and to one agent, before
+// and after the first announcement. After the first announcement, messages to one agent are encrypted if their type
+// requires this. The agent must still follow the next valid announcement.
 func FuzzCoordinator(f *testing.F) {
 	for t := range uint8(wire.TypeRenewalAnswer) {
 		f.Add(t, make([]byte, 60))
@@ -27,10 +27,10 @@ func FuzzCoordinator(f *testing.F) {
 			s.send(s.topics.Announcement(), p)
 			s.send(s.topics.CoordinatorToAgent("press"), p)
 			wait(time.Hour)
-			s.announce(2, s.training(taskOf("first"), 0, 0)) // the agent needs its key to open p
+			s.announce(2, s.training(taskOf("first"), 0, 0)) // The agent needs its key to decrypt p.
 			s.direct(kind, 2, body)
 			wait(time.Hour)
-			s.run++ // later than any run announced before
+			s.run++ // The run is later than any run announced before.
 			s.announce(3, s.training(taskOf("next"), 0, 0))
 			wait(time.Hour)
 			obeyed := eventsOf[agentround.AnnouncementObeyed](s)

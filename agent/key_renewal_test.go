@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// issuer issues certificates.
+// issuer is a certificate authority for tests.
 type issuer struct {
 	t    *testing.T
 	name string
@@ -38,7 +38,7 @@ func newIssuer(t *testing.T, name string) *issuer {
 	return &issuer{t: t, name: name, key: key}
 }
 
-// issue returns a certificate of a device, valid from now on.
+// issue returns a certificate for a device, which is valid from now on for the duration life.
 func (i *issuer) issue(name string, key any, life time.Duration) []byte {
 	i.t.Helper()
 	i.made++
@@ -52,7 +52,7 @@ func (i *issuer) issue(name string, key any, life time.Duration) []byte {
 	return der
 }
 
-// certified returns a scene whose agent has a root document and a certificate.
+// certified returns a test scene whose agent has a root document and a certificate.
 func certified(t *testing.T, life time.Duration) (s *scene, by *issuer, configured *tls.Certificate) {
 	s, by = rooted(t), newIssuer(t, "plant")
 	key := newIssuer(t, "").key
@@ -61,7 +61,7 @@ func certified(t *testing.T, life time.Duration) (s *scene, by *issuer, configur
 	return s, by, configured
 }
 
-// requests returns the requests for a key or certificate, oldest first.
+// requests returns the agent's requests for a new key or certificate, oldest first.
 func (s *scene) requests() (all []wire.CredentialRenewalRequest, envelopes []wire.Envelope) {
 	s.t.Helper()
 	for _, e := range s.heard(wire.TypeRenewalRequest) {
@@ -77,14 +77,15 @@ func (s *scene) requests() (all []wire.CredentialRenewalRequest, envelopes []wir
 	return all, envelopes
 }
 
-// answer answers the request with index n.
+// answer sends the coordinator's answer to the request with the index n.
 func (s *scene) answer(n int, a wire.CredentialRenewalAnswer) {
 	_, envelopes := s.requests()
 	a.RequestDigest = envelopes[n].Digest()
 	s.direct(wire.TypeRenewalAnswer, 0, a.Body())
 }
 
-// certificate returns the requested certificate. The request must be signed with the certificate's key.
+// certificate returns the certificate that the agent has requested. It checks that the request is signed with the
+// certificate's key.
 func (s *scene) certificate(by *issuer, m *wire.CredentialRenewalRequest, life time.Duration) []byte {
 	s.t.Helper()
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLSKey[:])
@@ -95,7 +96,7 @@ func (s *scene) certificate(by *issuer, m *wire.CredentialRenewalRequest, life t
 	return by.issue("plant-press", key, life)
 }
 
-// uses returns the certificate of the next connection.
+// uses returns the certificate that the agent uses for its next connection.
 func (s *scene) uses() []byte {
 	s.t.Helper()
 	configured, _ := s.cfg.Identity.ReadConfiguredCertificate()
@@ -118,9 +119,9 @@ func mustParse(t *testing.T, der []byte) *x509.Certificate {
 	return c
 }
 
-// TestCertificateRenewed checks that the agent requests a new certificate after two thirds of its lifetime, and retries
-// at growing intervals while the coordinator is unavailable for a day. The answer is saved and used after a restart. No
-// warning is reported.
+// TestCertificateRenewed checks that the agent requests a new certificate after two thirds of the certificate's
+// lifetime, and retries at growing intervals while the coordinator is unavailable for a day. The agent must save the
+// new certificate, use it after a restart, and report no warning.
 func TestCertificateRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = 90 * 24 * time.Hour
@@ -163,15 +164,16 @@ func TestCertificateRenewed(t *testing.T) {
 			t.Errorf("warned of: %+v", ending)
 		}
 		configured.Certificate = [][]byte{by.issue("plant-press",
-			configured.PrivateKey.(*ecdsa.PrivateKey).Public(), life)} // configured by a new join
+			// certificate that is configured after the device has joined again
+			configured.PrivateKey.(*ecdsa.PrivateKey).Public(), life)}
 		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
 			t.Error("a certificate that a person has put there is not used")
 		}
 	})
 }
 
-// TestCertificateEnds checks that without an answer a warning is reported once a day in the last sixth of the lifetime,
-// and after it.
+// TestCertificateEnds checks that the agent reports a warning once a day if its renewal request is not answered: in the
+// last sixth of the certificate's lifetime, and after the certificate has expired.
 func TestCertificateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, _ := certified(t, 60*24*time.Hour)
@@ -181,7 +183,8 @@ func TestCertificateEnds(t *testing.T) {
 		if len(ending) != 13 || ending[0].TimeLeft != 10*24*time.Hour || ending[12].TimeLeft != -2*24*time.Hour {
 			t.Errorf("told %d times: %+v", len(ending), ending)
 		}
-		s.answer(0, wire.CredentialRenewalAnswer{RefusalReason: wire.RenewalNoAuthority}) // answer to an old request
+		// answer to an outdated request
+		s.answer(0, wire.CredentialRenewalAnswer{RefusalReason: wire.RenewalNoAuthority})
 		if len(eventsOf[identity.RenewalRefused](s)) > 0 {
 			t.Error("an answer to a request of long ago counts")
 		}
@@ -194,8 +197,8 @@ func TestCertificateEnds(t *testing.T) {
 	})
 }
 
-// TestForeignCertificates checks that a certificate of another authority is kept. The current one is also kept if the
-// answer contains another key or name, or is unsolicited.
+// TestForeignCertificates checks that the agent keeps a certificate of another authority. It must also keep its current
+// certificate if an answer contains another key or name, or was not requested.
 func TestForeignCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = 90 * 24 * time.Hour
@@ -234,8 +237,8 @@ func TestForeignCertificates(t *testing.T) {
 	})
 }
 
-// TestCertificateOfNoLife checks that the agent works with a certificate that ends before it begins, and reports it as
-// expired.
+// TestCertificateOfNoLife checks that the agent works with a certificate whose validity ends before it begins, and
+// reports the certificate as expired.
 func TestCertificateOfNoLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, _ := certified(t, -10*24*time.Hour)
@@ -247,7 +250,7 @@ func TestCertificateOfNoLife(t *testing.T) {
 	})
 }
 
-// rotate requests another key, as an operator does. The returned channel receives the result.
+// rotate requests a new device key, as an operator does. The returned channel receives the result.
 func (s *scene) rotate() chan error {
 	done := make(chan error, 1)
 	host := s.host
@@ -260,8 +263,8 @@ func (s *scene) rotate() chan error {
 	return done
 }
 
-// TestKeyRotated checks that the next key is saved before it is requested, and that the answer ends the agent, which
-// then starts with that key. If the answer is lost, each start requests the same key again.
+// TestKeyRotated checks that the agent saves its next key before it requests the key, and that the agent ends after the
+// answer and then starts with the new key. If the answer is lost, each start must request the same key again.
 func TestKeyRotated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, by, _ := certified(t, 90*24*time.Hour)
@@ -274,7 +277,7 @@ func TestKeyRotated(t *testing.T) {
 			t.Fatalf("asked: %+v", all)
 		}
 		next := all[0].NewKey
-		s.stop() // the answer is lost
+		s.stop() // The coordinator's answer is lost.
 		if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a person is told %v", err)
 		}
@@ -311,7 +314,7 @@ func TestKeyRotated(t *testing.T) {
 			t.Error("it is asked for once more")
 		}
 		s.stop()
-		_, s.cfg.Identity.Key, _ = ed25519.GenerateKey(nil) // configured by a new join
+		_, s.cfg.Identity.Key, _ = ed25519.GenerateKey(nil) // key that is configured after the device has joined again
 		s.start()
 		configured := s.cfg.Identity.Key.Public().(ed25519.PublicKey)
 		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(configured) != nil {
@@ -320,8 +323,8 @@ func TestKeyRotated(t *testing.T) {
 	})
 }
 
-// TestKeyRefused checks that a refusal is reported and the current key is kept. The next key is requested again when
-// the coordinator reports another key in its list.
+// TestKeyRefused checks that the agent reports a refusal of its new key and keeps the current key. It must request the
+// new key again when the coordinator's list contains another key for the device.
 func TestKeyRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)

@@ -18,10 +18,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rare selects one agent in 2³² to answer. The others disconnect for 1 to 11 minutes.
+// rare is a response policy that selects one agent in 2³² to answer. Other agents disconnect for 1 to 11 minutes.
 var rare = wire.AgentResponsePolicy{AnswerProbability: 1, DisconnectMillis: 60_000, AbsenceSpreadMillis: 600_000}
 
-// gathers announces a round with a response policy, and waits for the agent's immediate reaction.
+// gathers announces a round with a response policy, and waits until the agent has reacted.
 func (s *scene) gathers(round wire.RoundID, r wire.AgentResponsePolicy) wire.Digest {
 	a := s.training(taskOf("plant"), 1, 2, 3)
 	a.Phase, a.ResponsePolicy = wire.PhaseGathering, r
@@ -30,7 +30,7 @@ func (s *scene) gathers(round wire.RoundID, r wire.AgentResponsePolicy) wire.Dig
 	return d
 }
 
-// states returns the presence states that the agent has published, without its wills.
+// states returns the presence states that the agent has published, without the states in its MQTT wills.
 func (s *scene) states() (all []wire.PresenceState) {
 	for _, e := range s.heard(wire.TypePresence) {
 		if p, err := wire.DecodePresence(e.Body); err == nil && p.State != wire.PresenceLost {
@@ -40,7 +40,8 @@ func (s *scene) states() (all []wire.PresenceState) {
 	return all
 }
 
-// TestLeaves checks that an agent that is not selected publishes its offline presence, disconnects, and returns.
+// TestLeaves checks that an agent that is not selected to answer publishes its offline presence, disconnects, and
+// reconnects later.
 func TestLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -69,7 +70,8 @@ func TestLeaves(t *testing.T) {
 	})
 }
 
-// TestStays checks that agents that need the link stay connected. The first agent does not need it and disconnects.
+// TestStays checks that an agent stays connected if it needs the connection. In the first case the agent does not need
+// it and must disconnect.
 func TestStays(t *testing.T) {
 	gathers := func(s *scene) { s.gathers(1, rare) }
 	for _, c := range []struct {
@@ -129,7 +131,7 @@ func TestStays(t *testing.T) {
 }
 
 // TestPresenceOfTheRound checks that, from its second connection on, an agent publishes its presence only while it
-// takes part in a round.
+// participates in a round.
 func TestPresenceOfTheRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, quiet := newScene(t), rare
@@ -159,11 +161,11 @@ func TestPresenceOfTheRound(t *testing.T) {
 	})
 }
 
-// retained returns the presence that the broker retains for the agent.
+// retained returns the presence message that the broker retains for the agent.
 func (s *scene) retained() (payload []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.said[1:] { // the first message is the will
+	for _, m := range s.said[1:] { // The first message is the MQTT will.
 		if m.Retained && m.Topic == s.topics.Presence("press") {
 			payload = m.Payload
 		}
@@ -171,8 +173,8 @@ func (s *scene) retained() (payload []byte) {
 	return payload
 }
 
-// TestPresenceLeftBehind checks that the broker retains the offline presence of an agent that disconnects, and no
-// presence if presences are published only during rounds.
+// TestPresenceLeftBehind checks that the broker retains the offline presence of an agent that disconnects. If agents
+// publish their presence only during rounds, the broker must retain no presence.
 func TestPresenceLeftBehind(t *testing.T) {
 	for _, quiet := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -193,8 +195,8 @@ func TestPresenceLeftBehind(t *testing.T) {
 	}
 }
 
-// TestAwayIsTold checks that the agent reports the end of a planned disconnection, and does not report one after a lost
-// link.
+// TestAwayIsTold checks that the agent reports the end of a planned disconnection. After a lost connection, it must not
+// report such an end.
 func TestAwayIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -208,7 +210,7 @@ func TestAwayIsTold(t *testing.T) {
 		}
 		s.tell(mqtt.LinkUp{})
 		s.gathers(2, rare)
-		s.tell(mqtt.LinkDown{Err: mqtt.ErrClosed}) // before the disconnection could begin
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrClosed}) // The connection is lost before the planned disconnection begins.
 		all = eventsOf[host.BrokerLinkChanged](s)
 		if at := all[len(all)-1].ReconnectAt; !at.IsZero() {
 			t.Errorf("a lost link is back at %s", at)
@@ -216,8 +218,9 @@ func TestAwayIsTold(t *testing.T) {
 	})
 }
 
-// TestAwayReports checks the reports of an agent that is rarely selected. It stays for its first report if it would be
-// away longer, and sends an overdue report after it returns. The validity of a report includes the time away.
+// TestAwayReports checks the metric reports of an agent that is rarely selected and therefore disconnects. The agent
+// must stay connected until its first report if it would be away longer, and send an overdue report after it returns.
+// The validity of a report must include the time away.
 func TestAwayReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -254,8 +257,8 @@ func TestAwayReports(t *testing.T) {
 	})
 }
 
-// TestAwayIsNotStale checks that an agent that was away during a round does not report stale announcements. After its
-// return it waits for the full time.
+// TestAwayIsNotStale checks that an agent that was disconnected on purpose during a round does not report announcements
+// as stale. After its return it must wait for the full time.
 func TestAwayIsNotStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)

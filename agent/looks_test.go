@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// growing is a source with a settable number of rows of zeros.
+// growing is a data source with a settable number of rows, whose values are all zero.
 type growing struct {
 	atomic.Int64
 	told  int64
@@ -34,8 +34,8 @@ func (g *growing) Snapshot() (data.RowSnapshot, error) {
 		Rows: learner.NewSamples(2, make([]float32, 2*g.told), make([]float32, g.told))}, nil
 }
 
-// TestLooksForRows checks that the agent looks for new rows every five minutes while the next round waits for some, and
-// soon after a round that has used the existing ones.
+// TestLooksForRows checks that the agent checks for new rows every five minutes while the next round waits for new
+// rows, and soon after a round that has used the existing rows.
 func TestLooksForRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)
@@ -55,7 +55,7 @@ func TestLooksForRows(t *testing.T) {
 		idle := a
 		idle.Phase = wire.PhaseIdle
 		s.announce(1, idle)
-		wait(time.Minute) // with more than five rows it would not look
+		wait(time.Minute) // With more than five rows the agent would not check.
 		for _, rows := range []int64{7, 8} {
 			g.Store(rows)
 			before := g.looks.Load()
@@ -65,7 +65,7 @@ func TestLooksForRows(t *testing.T) {
 			}
 		}
 		s.invite(2, s.announce(2, a))
-		wait(3*time.Second + time.Millisecond) // duration of its local steps
+		wait(3*time.Second + time.Millisecond) // duration of the agent's local steps
 		if n := len(s.heard(wire.TypeUpdate)); n == 0 {
 			t.Fatal("there is no update")
 		}
@@ -80,8 +80,8 @@ func TestLooksForRows(t *testing.T) {
 	})
 }
 
-// TestRowsComeDuringRound checks that rows that arrive during a round are reported again after its update was used,
-// because that voids the earlier report.
+// TestRowsComeDuringRound checks that the agent reports rows that arrive during a round again after its update was
+// used. The use of the update invalidates the earlier report.
 func TestRowsComeDuringRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)
@@ -91,10 +91,10 @@ func TestRowsComeDuringRound(t *testing.T) {
 		a := s.training(taskOf("a"), 0, 0)
 		a.MinNewRows = 9
 		s.invite(1, s.announce(1, a))
-		wait(6 * time.Second) // of nine seconds
+		wait(6 * time.Second) // after six of the nine seconds of local steps
 		g.Store(35)
 		a.Attempt = 2
-		s.announce(1, a) // makes the agent check its data
+		s.announce(1, a) // The announcement makes the agent check its data.
 		if n := len(eventsOf[agentround.TaskFitnessChecked](s)); n != 2 {
 			t.Fatalf("the data were held against the task %d times, want twice", n)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestRowsAreLost checks that a round is declined if the disk loses rows that do not fit into memory. The next round
-// has the rows again.
+// TestRowsAreLost checks that the agent declines a round if the disk loses rows that do not fit into memory. In the
+// next round the rows must be available again.
 func TestRowsAreLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("more rows than a machine keeps in memory")

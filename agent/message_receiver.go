@@ -25,7 +25,7 @@ func (a *Agent) receiveMessage(m mqtt.Message) {
 	case kind == mqtt.KindBlob:
 		err = a.fetch.ReceiveBlobPart(id, name, m)
 	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindAnnouncement || kind == mqtt.KindPresence):
-		return // an empty payload means a deleted retained message
+		return // An empty payload means that a retained message was deleted.
 	case kind == mqtt.KindAnnouncement:
 		err = a.receiveAnnouncement(m)
 	case kind == mqtt.KindRoot:
@@ -119,16 +119,16 @@ func (a *Agent) receiveDirectMessage(p []byte) error {
 	return host.NewMessageDropError(part.DropUnwanted, "unexpected %s message from the coordinator", e.Type)
 }
 
-// requestHelloForUpdateFate sends an extra hello to find out whether the coordinator accepted an update. It does this
-// only if the agent would otherwise send no hello or disconnect.
+// requestHelloForUpdateFate sends an extra hello message to find out whether the coordinator accepted an update. It
+// does this only if the agent would otherwise send no hello message or disconnect.
 func (a *Agent) requestHelloForUpdateFate() {
 	if a.upload.AwaitsUpdateFate() && (a.roundMachine.SendsNoHello() || a.roundMachine.MayDisconnect()) {
 		a.handleRoundEvent(agentround.UpdateFateUnknown{})
 	}
 }
 
-// recordAcceptanceByCoordinator records that the coordinator has answered, which shows that it accepts the agent's
-// messages.
+// recordAcceptanceByCoordinator records that the coordinator has answered. An answer shows that the coordinator accepts
+// the agent's messages.
 func (a *Agent) recordAcceptanceByCoordinator() {
 	a.evaluation.RecordHelloAnswered()
 	a.presence.RecordAcceptanceByCoordinator()
@@ -164,21 +164,21 @@ func (a *Agent) receiveHelloAnswer(e *wire.Envelope) error {
 	a.recordAcceptanceByCoordinator()
 	a.handleRoundEvent(agentround.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.SelectionStatus,
 		KnownRowCount: m.ReportedRows})
-	a.requestHelloForUpdateFate() // the update's outcome arrives before this answer
+	a.requestHelloForUpdateFate() // The outcome of the update arrives before this answer.
 	return nil
 }
 
 // DroppedMessages counts the messages that the agent has dropped.
 var DroppedMessages = host.NewDroppedMessagesMetric(observe.NamesAsStrings(part.DropReasons()))
 
-// MessageDropped reports that an incoming message was dropped.
+// MessageDropped is emitted when an incoming message was dropped.
 type MessageDropped struct {
 	Kind   mqtt.TopicKind
 	Reason part.DropReason
 	Err    error
 }
 
-// Describe implements observe.Event. The next readable announcement resolves the condition.
+// Describe implements observe.Event. The condition ends when the agent can decode an announcement.
 func (e MessageDropped) Describe(d *observe.EventDescription) {
 	d.IncCounter(DroppedMessages, host.DirectionReceived, string(e.Reason))
 	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "reason", e.Reason, "err", e.Err)

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fates returns the outcomes of messages that had no effect.
+// fates returns the reasons for which messages had no effect.
 func (s *scene) fates() (all []string) {
 	for _, f := range eventsOf[any](s) {
 		switch f := f.(type) {
@@ -28,7 +28,8 @@ func (s *scene) fates() (all []string) {
 	return all
 }
 
-// TestHostileMessages checks that each message has exactly one outcome, and that the round continues to its end.
+// TestHostileMessages checks that each invalid message has exactly one expected outcome, and that the round
+// nevertheless continues to its end.
 func TestHostileMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -61,8 +62,8 @@ func TestHostileMessages(t *testing.T) {
 	})
 }
 
-// TestOtherVersions checks that an announcement of another protocol version is ignored, and that the agent reports the
-// remedy.
+// TestOtherVersions checks that the agent ignores an announcement of another protocol version, and reports what the
+// operator should do.
 func TestOtherVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -85,15 +86,15 @@ func TestOtherVersions(t *testing.T) {
 	})
 }
 
-// hostile is a message with its expected outcome; "" means none.
+// hostile is an invalid message and its expected outcome. The outcome "" means that the message has no outcome.
 type hostile struct {
 	name, topic string
 	payload     []byte
 	want        string
 }
 
-// hostileCases returns messages to an agent that has received the announcement ann with this digest and has sent an
-// update.
+// hostileCases returns invalid messages to an agent that has received the announcement ann with the given digest and
+// has sent the given update.
 func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) []hostile {
 	device, roundTopic := s.topics.CoordinatorToAgent("press"), s.topics.Announcement()
 	standing := (&wire.HelloAnswer{Announcement: digest, SelectionStatus: wire.StatusSelectionPending}).Body()
@@ -164,15 +165,15 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 	}
 }
 
-// TestInvitedAgain checks that a repeated invitation makes the agent offer its update at once, because the coordinator
-// has restarted and lost it.
+// TestInvitedAgain checks that the agent offers its update at once when it is invited again, because the coordinator
+// has restarted and lost the update.
 func TestInvitedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
 		s.invite(4, digest)
-		wait(20 * time.Second) // the next retry is due after more than 10 s
+		wait(20 * time.Second) // The next retry is due after more than 10 s.
 		before := len(s.heard(wire.TypeUpdate))
 		s.invite(3, digest)
 		if n := len(s.heard(wire.TypeUpdate)); n != before {
@@ -186,8 +187,8 @@ func TestInvitedAgain(t *testing.T) {
 	})
 }
 
-// TestPresence checks that the presence published over a link is signed before the will, so that a will that arrives
-// later is not dropped.
+// TestPresence checks that the agent signs the presence message for a connection before it signs the connection's MQTT
+// will. Otherwise the coordinator would drop a will that arrives later.
 func TestPresence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -212,8 +213,8 @@ func TestPresence(t *testing.T) {
 	})
 }
 
-// TestMissedAnnouncement checks that an agent requests an announcement that the coordinator names but that has not
-// arrived.
+// TestMissedAnnouncement checks that an agent requests an announcement again if a message of the coordinator contains
+// the announcement's digest but the announcement has not arrived.
 func TestMissedAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -233,7 +234,8 @@ func TestMissedAnnouncement(t *testing.T) {
 	})
 }
 
-// TestUnreadAnnouncement checks that an agent without an announcement requests the retained one at growing intervals.
+// TestUnreadAnnouncement checks that an agent that has received no announcement requests the retained announcement at
+// growing intervals.
 func TestUnreadAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -264,8 +266,8 @@ func TestUnreadAnnouncement(t *testing.T) {
 	})
 }
 
-// TestOlderEpoch checks that an agent that obeys an announcement of epoch 2 ignores messages of epoch 1, even after a
-// restart. They come from a coordinator that was replaced by another one.
+// TestOlderEpoch checks that an agent that follows an announcement of epoch 2 ignores messages of epoch 1, even after a
+// restart. Such messages come from a coordinator that was replaced by another coordinator.
 func TestOlderEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -294,7 +296,8 @@ func TestOlderEpoch(t *testing.T) {
 	})
 }
 
-// checkOlder sends the agent each kind of message, and a later announcement, with an outdated epoch.
+// checkOlder sends the agent a message of each kind, and a later announcement, all with an outdated epoch. The agent
+// must ignore them.
 func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 	s.t.Helper()
 	later := s.training(taskOf("a task"), 0, 0)

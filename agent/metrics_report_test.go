@@ -10,8 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestReports checks that a report is sent soon after the first announcement, which contains the key for sealing it,
-// and then once per interval. No report is sent while disconnected, and an unstable link causes no additional ones.
+// TestReports checks that the agent sends a metric report soon after the first announcement, which contains the key for
+// encrypting the report, and then once per interval. It must send no report while disconnected, and an unstable
+// connection must cause no additional reports.
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)

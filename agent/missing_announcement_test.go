@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// retainedBy returns a retained announcement of a federation, signed with the given key.
+// retainedBy returns a retained announcement of a federation that is signed with the given key.
 func (s *scene) retainedBy(key ed25519.PrivateKey, federation wire.FederationName) mqtt.MessageReceived {
 	h, a := s.header(wire.TypeAnnouncement, 1), s.training(taskOf("a"), 0, 0)
 	h.Federation = federation
@@ -22,7 +22,8 @@ func (s *scene) retainedBy(key ed25519.PrivateKey, federation wire.FederationNam
 		Payload: wire.SignEnvelope(nil, h, a.Body(), key)}}
 }
 
-// TestAnnouncementMissing checks that the agent reports each cause of a missing announcement, and its end.
+// TestAnnouncementMissing checks that the agent reports each cause of a missing announcement, and reports when the
+// announcement is no longer missing.
 func TestAnnouncementMissing(t *testing.T) {
 	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
 	const rounds = "fl/v1/+/round"
@@ -76,7 +77,8 @@ func TestAnnouncementMissing(t *testing.T) {
 				if len(all) != 2 || all[1].Reason != "" {
 					t.Errorf("events %+v, want that an announcement has arrived", all)
 				}
-				s.tell(s.retainedBy(stranger, "plant")) // any client may publish it on an open broker
+				// Without access rules, any client may publish such an announcement.
+				s.tell(s.retainedBy(stranger, "plant"))
 				if n := len(eventsOf[announcement.AnnouncementMissing](s)); n != 2 {
 					t.Errorf("%d events after an announcement of a stranger, want 2", n)
 				}
@@ -85,8 +87,9 @@ func TestAnnouncementMissing(t *testing.T) {
 	}
 }
 
-// TestMissingAfterReconnect checks that the cause is determined again after a reconnect. Access rules remain the cause
-// until a test passes. A wrong key does not remain once its announcement is removed.
+// TestMissingAfterReconnect checks that the agent determines the cause of a missing announcement again after a
+// reconnection. The broker's access rules must remain the cause until a broker test succeeds. A wrong key must not
+// remain the cause after the announcement signed with that key was removed.
 func TestMissingAfterReconnect(t *testing.T) {
 	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
 	for name, tt := range map[string]struct {
@@ -118,26 +121,26 @@ func TestMissingAfterReconnect(t *testing.T) {
 	}
 }
 
-// TestAccessRepaired checks that the agent renews its subscription after the broker test has passed, to receive
-// retained messages.
+// TestAccessRepaired checks that the agent renews its subscription when a broker test succeeds again, so that it
+// receives retained messages.
 func TestAccessRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.cfg.SelfTestTimeout = 2 * time.Minute
 		s.start()
-		wait(21 * time.Second) // access denied
+		wait(21 * time.Second) // The broker denies access.
 		before := s.asked(s.topics.Announcement())
 		wait(30 * time.Second)
 		s.returnsProbe()
 		wait(2 * time.Minute)
-		s.returnsProbe() // the large message
+		s.returnsProbe() // The test's large message arrives too.
 		if n := s.asked(s.topics.Announcement()); n <= before {
 			t.Errorf("subscribed %d times to the announcements, as before the rules were loaded", n)
 		}
 	})
 }
 
-// returnsProbe returns the newest message of the broker test to the agent.
+// returnsProbe delivers the newest message of the broker test back to the agent.
 func (s *scene) returnsProbe() {
 	s.t.Helper()
 	s.mu.Lock()

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fileOf returns a model of the task, and its file.
+// fileOf returns a reference to a model of the task with the parameters w, and the model's file.
 func fileOf(t *testing.T, version wire.ModelVersion, w ...float32) (wire.ModelRef, wire.BlobRef) {
 	t.Helper()
 	of := taskOf("a task")
@@ -36,7 +36,7 @@ func fileOf(t *testing.T, version wire.ModelVersion, w ...float32) (wire.ModelRe
 	return m.ModelRef(), inline(file)
 }
 
-// rolls announces a rollout and waits until the agent has followed it.
+// rolls announces a staged release of a model and waits until the agent has followed the announcement.
 func (s *scene) rolls(r wire.RoundID, change func(*wire.Announcement)) {
 	a := s.training(taskOf("a task"), 0, 0)
 	change(&a)
@@ -44,7 +44,7 @@ func (s *scene) rolls(r wire.RoundID, change func(*wire.Announcement)) {
 	wait(10 * time.Minute)
 }
 
-// says returns the candidate's residuals in the newest hello.
+// says returns the residuals of the candidate model that the newest hello message contains.
 func (s *scene) says() wire.CandidateResiduals {
 	s.t.Helper()
 	all := s.heard(wire.TypeHello)
@@ -55,9 +55,9 @@ func (s *scene) says() wire.CandidateResiduals {
 	return h.Residuals
 }
 
-// TestRollout checks that an agent uses the released model, and the candidate if it is in the share and the candidate
-// is no worse on its own rows. It returns to the kept released model when the candidate is withdrawn, whatever its
-// rows.
+// TestRollout checks which model an agent uses: the released model, or the candidate if the agent belongs to the trial
+// and the candidate is no worse on the agent's own rows. When the candidate is withdrawn, the agent must return to the
+// released model, whatever its rows.
 func TestRollout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(c *agent.Config) {
@@ -88,13 +88,13 @@ func TestRollout(t *testing.T) {
 		s.rolls(2, with(second, secondFile, 1e-6))
 		expect("a candidate for others", "5/1", none)
 		s.rolls(3, with(second, secondFile, 1))
-		expect("a candidate", "5/2", none) // without published forecasts it reads no labels
+		expect("a candidate", "5/2", none) // Without published forecasts, the agent reads no labels.
 		s.stop()
 		s.start()
 		s.send(s.topics.Announcement(), s.announced)
 		wait(10 * time.Minute)
 		expect("after a restart", "5/2", none)
-		s.rolls(4, func(a *wire.Announcement) { // the file is no longer available
+		s.rolls(4, func(a *wire.Announcement) { // The model file is no longer available.
 			with(wire.ModelRef{}, wire.BlobRef{}, 0)(a)
 			a.ReleasedModelFile = wire.BlobRef{Hash: wire.Digest{1}, ManifestHash: wire.Digest{2}, Length: 1000}
 		})
@@ -115,7 +115,8 @@ func TestRollout(t *testing.T) {
 	})
 }
 
-// TestRolloutFails checks that an unreadable file, or one of another model, is not used, and is fetched again.
+// TestRolloutFails checks that the agent does not use an unreadable model file or the file of another model, and
+// fetches the file again.
 func TestRolloutFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
@@ -139,7 +140,7 @@ func TestRolloutFails(t *testing.T) {
 	})
 }
 
-// TestRolloutBesideDamage checks that a damaged kept model does not prevent the agent from fetching another one.
+// TestRolloutBesideDamage checks that the agent fetches a new model even if the model file on its disk is damaged.
 func TestRolloutBesideDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(c *agent.Config) { c.Predict.MaxKeptModels = 3 })
@@ -159,8 +160,8 @@ func TestRolloutBesideDamage(t *testing.T) {
 	})
 }
 
-// TestResiduals checks that both models of a rollout are compared on labels that arrive while the candidate is in use,
-// and that the hello reports the result. A restart begins a new comparison.
+// TestResiduals checks that the agent compares the candidate and the released model on labels that arrive while the
+// candidate is in use, and reports the result in its hello message. After a restart the comparison must begin again.
 func TestResiduals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		head := "t,a,b,y\n"
@@ -188,7 +189,7 @@ func TestResiduals(t *testing.T) {
 		}
 		l.write(head + history(0, 100) + "370800,1,1,9\n374400,0,2,1\n")
 		wait(10 * time.Minute)
-		want := empty // predictions 2a and 2a−b, labels 9 and 1
+		want := empty // The predictions are 2a and 2a−b; the labels are 9 and 1.
 		want.LabeledRows, want.CandidateMeanSquare, want.ReleasedMeanSquare = 2, (7*7+1)/2., (8*8+3*3)/2.
 		if got := l.says(); got.LabeledRows != 2 || math.Abs(got.CandidateMeanSquare-want.CandidateMeanSquare) > 1e-9 ||
 			math.Abs(got.ReleasedMeanSquare-want.ReleasedMeanSquare) > 1e-9 {

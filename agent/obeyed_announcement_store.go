@@ -10,16 +10,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// obeyedAnnouncementStore keeps the position of the last obeyed announcement on disk. After a restart the agent obeys
-// only later announcements.
+// obeyedAnnouncementStore saves the position of the last announcement that the agent has followed. After a restart the
+// agent follows only later announcements.
 type obeyedAnnouncementStore struct {
 	core  *part.AgentCore
 	slots *state.FileSlots
-	// newest position that is not saved yet; nil if all are saved
+	// newest position that is not saved yet; nil if all positions are saved
 	unsavedPosition *agentround.SaveAnnouncementPosition
 }
 
-// positionWrite describes the write of the position (see state.RetriedWrite).
+// positionWrite describes the file write of an announcement's position (see state.RetriedWrite).
 const positionWrite = "save the position of the announcement"
 
 // savePosition saves a position in a background job. If a write is running, the newest position is written afterwards.
@@ -46,7 +46,7 @@ func (p *obeyedAnnouncementStore) startWrite(e agentround.SaveAnnouncementPositi
 					p.core.HandleRoundEvent(agentround.AnnouncementPositionSaved{
 						Position: e.Position})
 				}}, err)
-			if err != nil { // the agent declines rounds until a write succeeds
+			if err != nil { // The agent declines rounds until a write succeeds.
 				p.core.HandleRoundEvent(agentround.AnnouncementPositionSaved{Position: e.Position, SaveFailed: true})
 			}
 		})

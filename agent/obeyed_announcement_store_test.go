@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestObeyedPosition checks that the position of the obeyed announcement survives a restart.
+// TestObeyedPosition checks that the saved position of the last followed announcement is read after a restart.
 func TestObeyedPosition(t *testing.T) {
 	c := &Config{StateDir: t.TempDir(), Disk: store.LocalDisk, Observer: testkit.Observer(ignoreEvent)}
 	slots := c.stateFolder().OpenSlots(state.ObeyedPosition)

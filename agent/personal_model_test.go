@@ -17,8 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// personalTasks returns tasks with a personal bias, and with a whole personal model. base has the length of the shared
-// model.
+// personalTasks returns tasks with a personal bias, and tasks with a completely personal model. The field base is the
+// number of parameters of the shared model.
 func personalTasks() map[string]struct {
 	wire.Task
 	base []float32
@@ -32,13 +32,13 @@ func personalTasks() map[string]struct {
 	}{"a bias": {bias, []float32{0.5, -0.25}}, "ditto": {ditto, []float32{0.5, -0.25}}}
 }
 
-// own contains the expected personal parameters of an agent.
+// own computes the expected personal parameters of an agent.
 type own struct {
 	t *testing.T
 	v []float32
 }
 
-// round returns the digest of the expected update of a round, and updates the personal parameters.
+// round returns the digest of the update that is expected in a round, and updates the expected personal parameters.
 func (o *own) round(of wire.Task, base []float32) wire.Digest {
 	p := compiled(o.t, of)
 	rows, _ := fiveRows(nil, "")
@@ -62,9 +62,9 @@ func compiled(t *testing.T, of wire.Task) *task.CompiledTask[float32] {
 	return p
 }
 
-// TestPersonalSurvives checks that personal parameters survive a restart and a change of the step size. A round
-// interrupted by a crash starts from the same parameters. In another run, or without their file, they are reset and
-// reported.
+// TestPersonalSurvives checks that personal parameters are kept across restarts and changes of the step size. After a
+// crash during a round, the round must start again from the same parameters. In another run, or if their file is lost,
+// the parameters must be reset and the loss reported.
 func TestPersonalSurvives(t *testing.T) {
 	for name, of := range personalTasks() {
 		t.Run(name, func(t *testing.T) {
@@ -114,8 +114,8 @@ func TestPersonalSurvives(t *testing.T) {
 	}
 }
 
-// TestPersonalModels checks that an agent predicts with its own model: the shared one with its tensors, its ditto
-// model, or the fine-tuned one.
+// TestPersonalModels checks that an agent predicts with its own model: the shared model with personal tensors, the
+// agent's ditto model (trained separately), or the fine-tuned model.
 func TestPersonalModels(t *testing.T) {
 	tuned := taskOf("fine-tuned")
 	tuned.FinetuneSteps = 7
@@ -140,7 +140,7 @@ func TestPersonalModels(t *testing.T) {
 				wait(11 * time.Minute)
 				p := compiled(t, of.Task)
 				rows, _ := fiveRows(nil, "")
-				rows = rows.FirstSamples(3) // the other rows are held out
+				rows = rows.FirstSamples(3) // The other rows are held out.
 				want := slices.Clone(next)
 				if p.HasPersonalPart() {
 					first := p.InitialOwnParameters(0)

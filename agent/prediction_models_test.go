@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// keeps returns a scene whose agent keeps two models and holds out the last two of five rows of y = 2a − b.
+// keeps returns a test scene whose agent stores two models and holds out the last two of five rows with y = 2a − b.
 func keeps(t *testing.T, change func(*agent.Config)) *scene {
 	s := newScene(t)
 	s.cfg.TaskData.HeldOutShare = 0.4
@@ -31,8 +31,8 @@ func keeps(t *testing.T, change func(*agent.Config)) *scene {
 	return s
 }
 
-// offers announces a version of a model with the parameters w, without selecting participants, and waits until it may
-// be adopted.
+// offers announces a version of a model with the parameters w, without selecting participants, and waits until the
+// agent could have adopted the model.
 func (s *scene) offers(r wire.RoundID, version wire.ModelVersion, w ...float32) {
 	a := s.training(taskOf("a task"), w...)
 	a.BaseModelVersion = version
@@ -40,7 +40,7 @@ func (s *scene) offers(r wire.RoundID, version wire.ModelVersion, w ...float32) 
 	wait(11 * time.Minute)
 }
 
-// inUse returns the model in use, as RUN/VERSION.
+// inUse returns the model in use, in the form RUN/VERSION.
 func (s *scene) inUse() string {
 	s.t.Helper()
 	k, err := modelfile.OpenKeptModels(store.LocalDisk, s.cfg.StateDir)
@@ -57,7 +57,7 @@ func (s *scene) inUse() string {
 	return m.DisplayName()
 }
 
-// judged returns the results of judging the models.
+// judged returns the results with which the agent has judged new models.
 func (s *scene) judged() string {
 	var all []string
 	for _, f := range eventsOf[predict.ModelJudged](s) {
@@ -66,14 +66,14 @@ func (s *scene) judged() string {
 	return strings.Join(all, " ")
 }
 
-// TestModelsAreJudged checks that an agent outside the round adopts models that are not worse than the model in use by
-// more than the margin.
+// TestModelsAreJudged checks that an agent that does not participate in the round adopts a new model unless the model
+// is worse than the model in use by more than the margin.
 func TestModelsAreJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
 		s.offers(1, 1, 0, 0)
-		s.offers(2, 2, 2, -1.5)  // risk (0.25+1)/4
-		s.offers(3, 3, 2, -1.55) // not worse by more than half
+		s.offers(2, 2, 2, -1.5)  // the model's risk on the held-out rows is (0.25+1)/4
+		s.offers(3, 3, 2, -1.55) // not worse than the model in use by more than half
 		s.offers(4, 4, 2, -2)
 		s.offers(5, 5, 2, -1)
 		if got, want := s.judged(), "taken taken taken worse taken"; got != want {
@@ -113,8 +113,9 @@ func TestModelsAreJudged(t *testing.T) {
 	})
 }
 
-// TestModelsWait checks that an untrained model is never used. The first trained model and each doubled version are
-// judged at once; other versions wait for MinModelChangeInterval. The result of the run does not wait.
+// TestModelsWait checks that an untrained model is never used. The first trained model, and each version number that is
+// double the last, must be judged at once; other versions must wait for MinModelChangeInterval. The final model of the
+// run must not wait.
 func TestModelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
@@ -144,8 +145,8 @@ func TestModelsWait(t *testing.T) {
 	})
 }
 
-// TestPinned checks that no model is adopted while the owner has pinned one, and that the newest is adopted afterwards.
-// The agent reports both changes.
+// TestPinned checks that the agent adopts no model while the owner has pinned a model, and adopts the newest model
+// afterwards. The agent must report both changes.
 func TestPinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
@@ -174,8 +175,8 @@ func TestPinned(t *testing.T) {
 	})
 }
 
-// TestModelHook checks that the hook is called for each adopted model, and that a model stays in use if the hook fails.
-// A restart reads the model in use without adopting it again.
+// TestModelHook checks that the configured hook is called for each adopted model, and that a model stays in use if the
+// hook fails. After a restart, the agent must read the model in use without adopting it again.
 func TestModelHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -200,8 +201,8 @@ func TestModelHook(t *testing.T) {
 	})
 }
 
-// TestModelsHeal checks that neither a lock held by another process nor a damaged model in use delays a new model for
-// long.
+// TestModelsHeal checks that neither a file lock held by another process nor a damaged file of the model in use delays
+// the adoption of a new model for long.
 func TestModelsHeal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locked := errors.New("locked")
@@ -232,15 +233,15 @@ func TestModelsHeal(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.start()
-		s.offers(2, 2, 0, 0) // adopted, as no model can be compared with it
+		s.offers(2, 2, 0, 0) // The agent adopts the model, since it cannot compare it with another model.
 		if s.inUse() != "5/2" {
 			t.Errorf("%s in use", s.inUse())
 		}
 	})
 }
 
-// TestBlindModelsWait checks that a model whose held-out rows are unavailable does not replace the model in use. It
-// waits for the rows and is not fetched again.
+// TestBlindModelsWait checks that a new model does not replace the model in use while the held-out rows for judging it
+// are unavailable. The agent must keep the model until the rows are available, and must not fetch it again.
 func TestBlindModelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n")
@@ -261,7 +262,7 @@ func TestBlindModelsWait(t *testing.T) {
 			}
 		}
 		l.announce(2, a)
-		publish() // before it has checked its rows
+		publish() // The announcement arrives before the agent has checked its rows.
 		wait(11 * time.Minute)
 		manifest := l.topics.BlobPart(base.Hash.TopicLevel(), transfer.ManifestPartName)
 		fetched := func() int { return strings.Count(strings.Join(l.ever, " ")+" ", manifest+" ") }
@@ -278,8 +279,8 @@ func TestBlindModelsWait(t *testing.T) {
 	})
 }
 
-// TestModelsArePulledOnce checks that a model for both training and predictions is fetched once, and that the model in
-// use is not fetched again.
+// TestModelsArePulledOnce checks that the agent fetches a model only once if it needs the model for both training and
+// predictions, and does not fetch the model in use again.
 func TestModelsArePulledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(c *agent.Config) { c.Predict.MinModelChangeInterval = 0 })
@@ -302,7 +303,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 				}
 			}
 			if drawn == "in time" {
-				s.invite(r, digest) // while the model is being fetched
+				s.invite(r, digest) // The invitation arrives while the model is being fetched.
 			}
 			for part, payload := range parts {
 				if part != transfer.ManifestPartName {

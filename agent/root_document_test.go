@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rooted returns a scene whose agent has the first version of a root document.
+// rooted returns a test scene whose agent has the first version of a root document (list of trusted keys).
 func rooted(t *testing.T) *scene {
 	s := newScene(t)
 	s.cfg.Identity.Coordinator = nil
@@ -24,7 +24,7 @@ func rooted(t *testing.T) *scene {
 	return s
 }
 
-// rootAfter returns the next version of a root document, with the given coordinator keys.
+// rootAfter returns the next version of a root document, which contains the given coordinator keys.
 func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...ed25519.PrivateKey) *wire.RootDocument {
 	d := wire.RootDocument{Federation: "plant", Version: wire.FirstRootVersion,
 		CoordinatorKey: wire.SigningPublicKeyOf(coordinator[0])}
@@ -41,7 +41,7 @@ func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...
 	return &d
 }
 
-// taken returns the versions that the agent has installed.
+// taken returns the versions of the root documents that the agent has installed.
 func (s *scene) taken() (all []wire.RootVersion) {
 	for _, f := range eventsOf[identity.RootDocumentAdopted](s) {
 		all = append(all, f.Version)
@@ -49,7 +49,8 @@ func (s *scene) taken() (all []wire.RootVersion) {
 	return all
 }
 
-// obeys reports whether the agent obeys an announcement signed with this key under this root document.
+// obeys reports whether the agent follows an announcement that is signed with this key and names this version of the
+// root document.
 func (s *scene) obeys(key ed25519.PrivateKey, root wire.RootVersion, epoch wire.Epoch, r wire.RoundID) bool {
 	s.t.Helper()
 	a := s.training(taskOf("air"), 0, 0)
@@ -60,8 +61,9 @@ func (s *scene) obeys(key ed25519.PrivateKey, root wire.RootVersion, epoch wire.
 	return len(eventsOf[agentround.AnnouncementObeyed](s)) > before
 }
 
-// TestRootIsStored checks that the next root document is in force after it is saved, and after a restart. Until then
-// its announcements are ignored. Epochs used up with the previous key no longer apply afterwards.
+// TestRootIsStored checks that the keys of a new root document are valid after the document is saved, and after a
+// restart. Until then the agent must ignore announcements signed with these keys. Afterwards, epochs that were used
+// with the previous key must no longer apply.
 func TestRootIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rooted(t)
@@ -102,7 +104,8 @@ func TestRootIsStored(t *testing.T) {
 			t.Error("the next start has forgotten the root document")
 		}
 		s.stop()
-		s.cfg.Identity.Root = rootAfter(d, hosts.TestKey("root"), s.key) // configured by a new join
+		// root document that is configured after the device has joined again
+		s.cfg.Identity.Root = rootAfter(d, hosts.TestKey("root"), s.key)
 		s.start()
 		if s.obeys(second, 2, 1, 9) || !s.obeys(s.key, 3, 1, 1) {
 			t.Error("a root document that a person has put there does not count")
@@ -110,7 +113,8 @@ func TestRootIsStored(t *testing.T) {
 	})
 }
 
-// TestForeignRoots checks that a document that does not follow the current one has no effect.
+// TestForeignRoots checks that the agent ignores a root document that is not a valid successor of its current root
+// document.
 func TestForeignRoots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rooted(t)
@@ -136,7 +140,7 @@ func TestForeignRoots(t *testing.T) {
 		}
 		asked := s.asked(s.topics.RootDocument(2))
 		wait(time.Minute)
-		for range 10 { // any client can send this
+		for range 10 { // Any client can send this message.
 			s.obeys(other, 7, 1, 1)
 		}
 		if got := s.asked(s.topics.RootDocument(2)); got != asked+1 {
@@ -150,7 +154,8 @@ func TestForeignRoots(t *testing.T) {
 	})
 }
 
-// TestRevokedByRoot checks that a device revoked by the root document ends and does not start again.
+// TestRevokedByRoot checks that the agent of a device ends when a root document revokes the device, and does not start
+// again.
 func TestRevokedByRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rooted(t)
@@ -171,8 +176,8 @@ func TestRevokedByRoot(t *testing.T) {
 	})
 }
 
-// TestStaleAnnouncements checks that an agent reports when no announcement arrives for three times the longest round,
-// and when one arrives again. A replay does not count.
+// TestStaleAnnouncements checks that an agent reports when no announcement has arrived for three times the longest
+// round, and when an announcement arrives again. A replayed announcement must not end the condition.
 func TestStaleAnnouncements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)

@@ -59,7 +59,7 @@ func (a *Agent) performRoundEffect(e agentround.Effect) {
 }
 
 // train starts the computation of this agent's update for a round. It reports a failure if the model's tensors differ
-// from the announced schema.
+// from the tensors in the announced schema.
 func (a *Agent) train(e agentround.StartTraining) {
 	p := a.taskData.LastPreparedTask().LimitTrainingRows(e.MaxRows)
 	if e.Announcement.UpdateSchema != p.CompiledTask.UpdateSchema(e.Announcement.Kind).Hash() {

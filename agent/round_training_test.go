@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestDeclines checks that an agent declines an impossible round once, with the reason.
+// TestDeclines checks that an agent declines a round that it cannot perform once, and gives the reason.
 func TestDeclines(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -75,7 +75,8 @@ func TestDeclines(t *testing.T) {
 	}
 }
 
-// TestModelOverTheLimit checks that the log names the configuration key when a model exceeds the size limit.
+// TestModelOverTheLimit checks that the log contains the configuration key of the size limit if a model exceeds that
+// limit.
 func TestModelOverTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -93,7 +94,8 @@ func TestModelOverTheLimit(t *testing.T) {
 	})
 }
 
-// TestDataMended checks that data that do not fit are read again, and that unchanged data are not reported each time.
+// TestDataMended checks that the agent reads data again if they do not fit the task, and that it does not report
+// unchanged data each time.
 func TestDataMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -125,14 +127,14 @@ func TestDataMended(t *testing.T) {
 	})
 }
 
-// TestSuperseded checks that an agent whose round ends during training starts the next one at once, and sends nothing
-// for the old one.
+// TestSuperseded checks an agent whose round ends during its training: the agent must start the next round at once, and
+// must send nothing for the round that has ended.
 func TestSuperseded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		s.invite(4, s.announce(4, s.training(taskOf("a task"), 0, 0)))
-		wait(time.Second) // of three seconds
+		wait(time.Second) // after one of the three seconds of training
 		began := time.Now()
 		s.invite(5, s.announce(5, s.training(taskOf("a task"), 1, 1)))
 		wait(3*time.Second + time.Millisecond)
@@ -155,8 +157,8 @@ func TestSuperseded(t *testing.T) {
 	})
 }
 
-// TestStoppedWhileTraining checks that an agent stopped during training sends only its offline presence and leaves no
-// partial update. After a restart it does the whole work.
+// TestStoppedWhileTraining checks that an agent that is stopped during training sends only its offline presence and
+// saves no partial update. After a restart it must repeat the whole training.
 func TestStoppedWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -186,7 +188,7 @@ func TestStoppedWhileTraining(t *testing.T) {
 		}
 		s.stop()
 		n := len(s.heard(wire.TypeUpdate))
-		s.start() // with the update on disk
+		s.start() // Start the agent while its update is stored on disk.
 		s.send(s.topics.Announcement(), ann)
 		wait(time.Second)
 		if len(s.heard(wire.TypeUpdate)) <= n || len(eventsOf[training.LocalTrainingFinished](s)) != 1 {
@@ -202,7 +204,8 @@ func TestStoppedWhileTraining(t *testing.T) {
 	})
 }
 
-// TestTaskOvertaken checks that a task that arrives while the data for another are read replaces it.
+// TestTaskOvertaken checks that a new task replaces the previous task if the new task arrives while the agent reads the
+// data for the previous task.
 func TestTaskOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -228,7 +231,8 @@ func TestTaskOvertaken(t *testing.T) {
 	})
 }
 
-// TestDeclaredStepTime checks that a declared time per local step determines the number of steps without slowing them.
+// TestDeclaredStepTime checks that a declared time per local step determines the number of local steps, but does not
+// slow them down.
 func TestDeclaredStepTime(t *testing.T) {
 	for name, mixing := range map[string]wire.MixingSettings{
 		"a round": {}, "a block": {IntervalSteps: 1, SnapshotRetryMillis: 1000, LateSnapshotMillis: 1000,

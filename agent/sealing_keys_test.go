@@ -20,14 +20,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// seals contains the keys of a coordinator that announces the key public, for the agent of a scene.
+// seals contains the encryption keys of a simulated coordinator that announces its public key.
 type seals struct {
 	public wire.X25519PublicKey
 	group  wire.SealKey
 	pair   wire.AgentSealKeys
 }
 
-// seals returns the keys of a secret. From then on, scene.heard opens messages that are sealed with them.
+// seals returns the keys that belong to a secret. From then on, scene.heard decrypts messages that are encrypted with
+// these keys.
 func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	var errs [3]error
 	is.public, errs[0] = secret.PublicKey()
@@ -42,7 +43,8 @@ func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	return is
 }
 
-// sealed returns header and body of a message to the agent. The body is sealed if its type requires that.
+// sealed returns the header and the body of a message to the agent. The body is encrypted if the message's type
+// requires this.
 func (is *seals) sealed(h wire.Header, body []byte) (wire.Header, []byte) {
 	if t := h.Type; t.MustBeSealed() {
 		h.Type = wire.TypeSealed
@@ -51,7 +53,7 @@ func (is *seals) sealed(h wire.Header, body []byte) (wire.Header, []byte) {
 	return h, body
 }
 
-// sealedBlobs returns the announcement with the public key and with sealed task and base model.
+// sealedBlobs returns the announcement with the public key, and with an encrypted task and base model.
 func (is *seals) sealedBlobs(a wire.Announcement) wire.Announcement {
 	a.SealPublicKey, a.Task = is.public, a.Task.SealInline(is.group)
 	if a.BaseModel.IsSet() {
@@ -60,13 +62,13 @@ func (is *seals) sealedBlobs(a wire.Announcement) wire.Announcement {
 	return a
 }
 
-// keyBy returns a message that delivers a group key to the agent.
+// keyBy returns a message that delivers a group key (the key for decrypting tasks and models) to the agent.
 func (s *scene) keyBy(is *seals, group wire.SealKey) []byte {
 	m := wire.GroupKeyDelivery{Key: group}
 	return s.sign(is.sealed(s.header(wire.TypeGroupKeyDelivery, 4), m.Body()))
 }
 
-// hellos returns the hellos that the agent has sealed with a key since its last start.
+// hellos returns the hello messages that the agent has encrypted with a key since its last start.
 func (s *scene) hellos(is *seals) (all []wire.Hello) {
 	s.t.Helper()
 	for _, e := range s.heardBy(wire.TypeHello, *is) {
@@ -82,7 +84,7 @@ func (s *scene) hellos(is *seals) (all []wire.Hello) {
 	return all
 }
 
-// wants waits for a hello that requests the given group key; 0 means no key.
+// wants waits for a hello message that requests the group key with the given ID; 0 means that it requests no key.
 func (s *scene) wants(is *seals, what string, group uint64, unfit wire.DeclineReason) {
 	s.t.Helper()
 	wait(15 * time.Second)
@@ -98,8 +100,9 @@ func (s *scene) wants(is *seals, what string, group uint64, unfit wire.DeclineRe
 	}
 }
 
-// TestKeyOfTheGroup checks that an agent requests a missing group key and accepts it only from a message sealed for it.
-// It keeps the key over a restart, and requests another one when that is announced.
+// TestKeyOfTheGroup checks that an agent requests a missing group key, and accepts the key only from a message that is
+// encrypted for this agent. The agent must keep the key across a restart, and request another key when another key is
+// announced.
 func TestKeyOfTheGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -132,7 +135,7 @@ func TestKeyOfTheGroup(t *testing.T) {
 		s.send(s.topics.Announcement(), s.announced)
 		s.wants(&first, "after a restart", 0, 0)
 		s.announce(5, second.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
-		s.wants(&second, "with another key", second.group.ID(), 0) // the task is there, the model is missing
+		s.wants(&second, "with another key", second.group.ID(), 0) // The agent has the task, but lacks the model.
 		s.send(s.topics.CoordinatorToAgent("press"), s.keyBy(&second, second.group))
 		s.wants(&second, "with that, too", 0, 0)
 		s.stop()
@@ -142,14 +145,14 @@ func TestKeyOfTheGroup(t *testing.T) {
 		if n := len(s.hellos(&second)); n == 0 {
 			t.Error("nothing is said against an older announcement")
 		}
-		// The second key is not awaited, because the model is not fetched before an invitation.
+		// The agent does not wait for the second key, because it does not fetch the model before an invitation.
 		if a, c := len(eventsOf[fetch.GroupKeyAwaited](s)), len(eventsOf[fetch.GroupKeyReceived](s)); a != 1 || c != 2 {
 			t.Errorf("told %d times that a key is awaited and %d times that it came", a, c)
 		}
 	})
 }
 
-// TestUnsealedMessages checks that the agent drops each unsealed message of a type that must be sealed.
+// TestUnsealedMessages checks that the agent drops each unencrypted message of a type that requires encryption.
 func TestUnsealedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -184,8 +187,8 @@ func TestUnsealedMessages(t *testing.T) {
 	})
 }
 
-// TestAnnouncementWithoutKey checks that the agent drops an announcement without a valid key. Before the first key it
-// sends no message that must be sealed. Later it continues to use the last valid key.
+// TestAnnouncementWithoutKey checks that the agent drops an announcement without a valid key. Before it has received a
+// key, it must send no message that requires encryption. Later it must continue to use the last valid key.
 func TestAnnouncementWithoutKey(t *testing.T) {
 	for why, key := range map[string]wire.X25519PublicKey{
 		"the announcement does not contain the key that encrypts messages to the coordinator": {}, "low order": {1}} {
@@ -229,7 +232,7 @@ func TestAnnouncementWithoutKey(t *testing.T) {
 }
 
 // TestUpdateIsSealed checks that no message of the agent contains a part of its update in plaintext, and that only the
-// coordinator's keys open it.
+// coordinator's keys decrypt the update.
 func TestUpdateIsSealed(t *testing.T) {
 	for name, features := range map[string]int{"inline": 2, "in chunks": wire.MaxInlineUpdate/4 + 1} {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +290,7 @@ func TestUpdateIsSealed(t *testing.T) {
 	}
 }
 
-// chunk returns the payload of an update that the agent has sent in one sealed chunk.
+// chunk returns the payload of an update that the agent has sent in a single encrypted chunk.
 func (s *scene) chunk(update wire.Digest) []byte {
 	s.t.Helper()
 	s.mu.Lock()

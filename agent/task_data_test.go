@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// logger contains the data file of a device, and the agent that reads it.
+// logger contains the data file of a device, and the agent that reads the file.
 type logger struct {
 	*scene
 	path string
@@ -44,7 +44,7 @@ func (l *logger) write(text string) {
 	}
 }
 
-// plays runs a round whose sampling is based on the last hello.
+// plays runs a round in which the coordinator expects the number of rows in the agent's last hello message.
 func (l *logger) plays(r wire.RoundID) {
 	l.t.Helper()
 	known := uint64(0)
@@ -68,7 +68,7 @@ func (l *logger) hello(e wire.Envelope) wire.Hello {
 	return h
 }
 
-// rows describes the numbers of rows in the last hello, the last update and the last data event.
+// rows describes the numbers of rows in the last hello message, the last update and the last data event.
 func (l *logger) rows() string {
 	l.t.Helper()
 	all := l.heard(wire.TypeHello)
@@ -84,8 +84,9 @@ func (l *logger) rows() string {
 	return strings.ReplaceAll(text+strings.TrimSuffix("; "+f.ReplacementReason, "; "), l.path, "FILE")
 }
 
-// TestHelloOfMisfit checks that an agent with unusable data reports column, reason, position and numbers in its hello.
-// One event is reported until column or reason change, or the data fit.
+// TestHelloOfMisfit checks that an agent with unusable data reports the column, the reason, the position and the
+// numbers in its hello message. It must report only one event until the column or the reason changes, or the data fit
+// the task.
 func TestHelloOfMisfit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,hot,-1\n")
@@ -136,8 +137,8 @@ func TestHelloOfMisfit(t *testing.T) {
 	})
 }
 
-// TestFileThatChanges checks that an agent follows a file that grows, is truncated, replaced and damaged. Its updates
-// always use the rows that its hello has reported.
+// TestFileThatChanges checks an agent whose data file grows, is truncated, replaced and damaged. The agent's updates
+// must always use the number of rows that its hello message has reported.
 func TestFileThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		five := "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n"
@@ -154,7 +155,7 @@ func TestFileThatChanges(t *testing.T) {
 		want("hello 5, update 5 of round 2, 5 loaded after 0")
 
 		l.write(five + "3,1,5\n1,3,-1\n7,")
-		l.plays(3) // based on the last hello
+		l.plays(3) // The round uses the number of rows in the last hello message.
 		want("hello 7, update 5 of round 3, 7 loaded after 5")
 		l.plays(4)
 		want("hello 7, update 7 of round 4, 7 loaded after 5")
@@ -188,7 +189,7 @@ func TestFileThatChanges(t *testing.T) {
 		if got := eventsOf[taskdata.RowsLoaded](l.scene); len(got) != n {
 			t.Errorf("the same damage is told again: %+v", got[n:])
 		}
-		if got := l.declined(); got != "bad_data bad_data" { // one for each round
+		if got := l.declined(); got != "bad_data bad_data" { // The agent declines once in each round.
 			t.Errorf("declined %q", got)
 		}
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n1,0,3\n")
@@ -196,7 +197,7 @@ func TestFileThatChanges(t *testing.T) {
 		l.plays(12)
 		want("hello 4, update 4 of round 12, 4 loaded after 3")
 
-		// another file, with too few rows
+		// Replace the file by another file with too few rows.
 		if err := errors.Join(os.Link(l.path, l.path+".old"), os.Remove(l.path)); err != nil {
 			t.Fatal(err)
 		}

@@ -13,10 +13,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// october is the start time of the tests.
+// october is the time at which the tests start.
 var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 
-// budgeted sets a monthly limit for the scene's agent, and returns a function that sets its clock.
+// budgeted sets a monthly traffic limit for the scene's agent, and returns a function that sets the agent's clock.
 func budgeted(s *scene, limit uint64) (set func(time.Time)) {
 	var clock atomic.Pointer[time.Time]
 	clock.Store(&october)
@@ -32,13 +32,13 @@ func (s *scene) reads() []string {
 	return slices.Clone(s.subscribed)
 }
 
-// spend transfers bytes over the link and makes the agent update its count.
+// spend transfers bytes over the uplink and makes the agent update its traffic count.
 func (s *scene) spend(bytes int) {
 	s.cfg.Budget.Meter.AddTraffic(bytes-bytes/17, 0)
 	s.send("nonsense", nil)
 }
 
-// counted returns the last reported usage of the budget.
+// counted returns the last event that reports the usage of the monthly budget.
 func (s *scene) counted() budget.UplinkUsageChanged {
 	s.t.Helper()
 	all := eventsOf[budget.UplinkUsageChanged](s)
@@ -48,7 +48,7 @@ func (s *scene) counted() budget.UplinkUsageChanged {
 	return all[len(all)-1]
 }
 
-// unfit returns the reason in the last hello.
+// unfit returns the reason in the last hello message why the agent cannot participate.
 func (s *scene) unfit() string {
 	s.t.Helper()
 	all := s.heard(wire.TypeHello)
@@ -65,7 +65,8 @@ func (s *scene) unfit() string {
 	return h.UnfitReason.String()
 }
 
-// TestBudgetDeclines checks that rounds are joined while the monthly budget allows it, and declined afterwards.
+// TestBudgetDeclines checks that the agent joins rounds while its monthly traffic budget suffices, and declines rounds
+// afterwards.
 func TestBudgetDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -97,14 +98,14 @@ func TestBudgetDeclines(t *testing.T) {
 			t.Errorf("told of %+v", short)
 		}
 
-		// The budget is spent: the agent stays connected and reads only messages for itself.
+		// The budget is spent: the agent must stay connected, but receive only messages that are addressed to it.
 		listens := func() bool { return slices.Contains(s.reads(), s.topics.Announcement()) }
 		if !listens() {
 			t.Error("it does not read announcements")
 		}
 		s.spend(20_000)
 		before := len(s.heard(wire.TypeHello))
-		wait(24 * time.Hour) // without any answer
+		wait(24 * time.Hour) // The coordinator sends no answer.
 		if spoke := len(s.heard(wire.TypeHello)) - before; listens() ||
 			!slices.Contains(s.reads(), s.topics.CoordinatorToAgent("press")) || spoke > 24 {
 			t.Errorf("reads %q, and spoke %d times in a day", s.reads(), spoke)

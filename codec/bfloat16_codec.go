@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// bfloat16Codec encodes each element as bfloat16: the upper half of a float32, rounded to nearest even.
+// bfloat16Codec encodes each element as bfloat16, the upper half of a float32, and rounds to nearest even.
 type bfloat16Codec[T wire.Float] struct{}
 
 func (bfloat16Codec[T]) IndependentUnitSize() (elements, bytes int) { return 1, 2 }

@@ -15,16 +15,17 @@ import (
 
 // Codec encodes and decodes vectors of T.
 type Codec[T wire.Float] interface {
-	// IndependentUnitSize returns the size of a unit that can be decoded independently. Only the last unit of a vector
-	// may have fewer elements. It returns 0, 0 if a vector can only be decoded as a whole.
+	// IndependentUnitSize returns the size of a unit, a part of a vector that can be decoded independently of other
+	// parts. Only the last unit of a vector may have fewer elements. It returns 0, 0 if a vector can only be decoded as
+	// a whole.
 	IndependentUnitSize() (elements, bytes int)
 	// EncodedSize returns the encoded size of n elements, in bytes.
 	EncodedSize(n int) int
-	// Append appends the encoding of v to dst. All elements must be finite. A codec with random rounding draws from rng
-	// in the order of the elements.
+	// Append appends the encoding of v to dst. All elements of v must be finite. A codec with random rounding draws its
+	// random numbers from rng in the order of the elements.
 	Append(dst []byte, v []T, rng *rand.Rand) []byte
-	// Decode decodes p, which must consist of whole units of the size EncodedSize, into dst. It returns
-	// wire.ErrNotFinite if an element is not finite; dst is then invalid.
+	// Decode decodes p into dst. The bytes in p must consist of whole units, and their number must be
+	// EncodedSize(len(dst)). Decode returns wire.ErrNotFinite if an element is not finite; dst is then invalid.
 	Decode(dst []T, p []byte) error
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// bounds contains, for each codec, the maximum error of an element x in its unit. For codecs that decode only whole
-// vectors, the unit is the vector.
+// bounds contains, for each codec, the maximum error of an element x, given the elements of its unit. For codecs that
+// decode only whole vectors, the unit is the whole vector.
 var bounds = map[spec.Codec]func(x float64, unit []float64) float64{
 	spec.CodecRaw:        func(float64, []float64) float64 { return 0 },
 	spec.CodecBFloat16:   func(x float64, _ []float64) float64 { return math.Abs(x) / 256 },
@@ -39,7 +39,7 @@ func norm(v []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// eachCodec calls try for each codec that a configuration may name.
+// eachCodec calls try once for each codec that a configuration may name.
 func eachCodec(t *testing.T, try func(t *testing.T, word spec.Codec)) {
 	for _, word := range spec.Codecs() {
 		if bounds[word] == nil || codec.ForName[float32](word) == nil || codec.ForName[float64](word) == nil {
@@ -60,8 +60,8 @@ func normal[T wire.Float](rng *rand.Rand, n int) []T {
 
 var lengths = []int{1, 2, 255, 256, 257, 511, 512, 513, 1000}
 
-// TestRoundTrip checks the encoded size and the maximum error of each codec, and that decoding gives the same result
-// twice.
+// TestRoundTrip checks the encoded size and the maximum error of each codec, and that decoding the same bytes twice
+// gives the same result.
 func TestRoundTrip(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
 		roundTrip[float32](t, word)
@@ -112,7 +112,7 @@ func TestSpans(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
 		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(3, 4))
 		if codec.DecodesOnlyWholeVectors(c) {
-			return // The codec decodes only whole vectors, so skip it.
+			return // Skip this codec, which decodes only whole vectors.
 		}
 		elements, _ := c.IndependentUnitSize()
 		for _, n := range lengths {
@@ -137,7 +137,7 @@ func TestSpans(t *testing.T) {
 	})
 }
 
-// TestRefuses checks that decoding rejects data of a wrong length and non-finite elements.
+// TestRefuses checks that decoding returns an error for data of a wrong length and for non-finite elements.
 func TestRefuses(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
 		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(5, 6))
@@ -188,11 +188,13 @@ func TestExtremes(t *testing.T) {
 	})
 }
 
-// TestIntegersGolden compares the scale, its position and the bytes with values computed by hand.
+// TestIntegersGolden compares the scale, the position of the scale and the encoded integers with values computed by
+// hand.
 func TestIntegersGolden(t *testing.T) {
 	for _, tt := range []struct {
 		word spec.Codec
-		// integers of the units: q = 127 or 7, −2, and 1 at the end of the first unit; then only the largest q
+		// The integers of the first unit are q = 127 or 7, then −2, and 1 at the end. The second unit contains only the
+		// largest q.
 		first, rest []byte
 	}{
 		{spec.CodecInt8, append(append([]byte{0, 0, 0, 0x40, 127, 0xfe}, make([]byte, 253)...), 1),
@@ -216,19 +218,20 @@ func TestIntegersGolden(t *testing.T) {
 	}
 }
 
-// TestInt4Halves checks the decoding of 4-bit integers from −8 to 7, two per byte. The unused half of the last byte
-// must be ignored.
+// TestInt4Halves checks the decoding of 4-bit integers from −8 to 7, two of which share a byte. The decoder must ignore
+// the unused half of the last byte.
 func TestInt4Halves(t *testing.T) {
 	c, got := codec.ForName[float64](spec.CodecInt4), make([]float64, 5)
 	for _, spare := range []byte{0, 0x70} {
-		err := c.Decode(got, []byte{0, 0, 0, 0x3f, 0x18, 0x7f, 0x0e | spare}) // s = 0.5
+		err := c.Decode(got, []byte{0, 0, 0, 0x3f, 0x18, 0x7f, 0x0e | spare}) // The scale is s = 0.5.
 		if want := []float64{-4, 0.5, -0.5, 3.5, -1}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("decoded %v, %v; want %v", got, err, want)
 		}
 	}
 }
 
-// TestIntegersExtremes checks the largest numbers, and non-finite scales and elements.
+// TestIntegersExtremes checks the encoding of the largest numbers, and that non-finite scales and elements are
+// rejected.
 func TestIntegersExtremes(t *testing.T) {
 	for word, lowest := range map[spec.Codec]byte{spec.CodecInt8: 0x80, spec.CodecInt4: 0x08} {
 		c, got := codec.ForName[float32](word), make([]float32, 2)
@@ -238,7 +241,7 @@ func TestIntegersExtremes(t *testing.T) {
 		if err := c.Decode(got, p); err != nil || got[0] < 0.9999*math.MaxFloat32 || got[1] != -got[0] {
 			t.Errorf("%s: %v, %v", word, got, err)
 		}
-		p[4] = lowest // Encode −128 or −8, which must be rejected.
+		p[4] = lowest // Encode the integer −128 or −8, which must be rejected.
 		if err := c.Decode(got, p); !errors.Is(err, wire.ErrNotFinite) {
 			t.Errorf("%s: an infinite element is taken: %v, %v", word, got, err)
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// integerCodec encodes units of 256 elements: a float32 scale s, then a signed integer q of 8 or 4 bits per element,
-// which represents s·q. With 4 bits, the first integer of a byte is in the lower half; an unused upper half is 0. s is
-// the largest magnitude in the unit divided by the largest q, 127 or 7. x/s is rounded at random up or down, so that
-// the mean of q is x/s (QSGD: Alistarh et al. 2017).
+// integerCodec encodes units of 256 elements as a float32 scale s, followed by a signed integer q of 8 or 4 bits per
+// element, which represents s·q. The scale is the largest magnitude in the unit divided by the largest integer, 127 or
+// 7. For an element x, the quotient x/s is rounded at random up or down, so that the mean of q is x/s (QSGD: Alistarh
+// et al. 2017). With 4 bits, the first integer of a byte is in the lower half; an unused upper half is 0.
 type integerCodec[T wire.Float] struct{ bitsPerElement int }
 
 const elementsPerUnit = 256
@@ -55,8 +55,8 @@ func (c integerCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	return dst
 }
 
-// quantizationScale returns largest/most in float32, reduced if necessary so that scale·most is finite. The product is
-// rounded separately, since a fused operation could give a different result.
+// quantizationScale returns largest/most in float32. It reduces the result if necessary, so that the product of the
+// scale and most is finite. The product is rounded separately, since a fused operation could give a different result.
 func quantizationScale(largest, most float64) float32 {
 	s := float32(min(largest, math.MaxFloat32) / most)
 	if x := float32(s * float32(most)); x-x != 0 {

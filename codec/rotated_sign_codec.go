@@ -22,12 +22,13 @@ type rotatedSignCodec[T wire.Float] struct{}
 // signHeaderBytes is the encoded size of the scale (4 bytes) and the seed (8 bytes).
 const signHeaderBytes = 12
 
-// paddedLength returns the smallest power of two that is not less than n.
+// paddedLength returns the smallest power of two that is at least n.
 func paddedLength(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func (rotatedSignCodec[T]) IndependentUnitSize() (elements, bytes int) { return 0, 0 }
 
-// EncodedSize returns the encoded size in bytes of n elements padded to d': 12 + ⌈d'/8⌉, or 0 if n is 0.
+// EncodedSize returns the encoded size, in bytes, of n elements that are padded to d' elements: 12 + ⌈d'/8⌉, or 0 if n
+// is 0.
 func (rotatedSignCodec[T]) EncodedSize(n int) int {
 	if n == 0 {
 		return 0

@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSignsAgainstDense checks the encoded bytes and decoded elements against an implementation with dense matrices.
+// TestSignsAgainstDense compares the encoded bytes and the decoded elements with an implementation that uses dense
+// matrices.
 func TestSignsAgainstDense(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := 1; n < 70; n++ {
@@ -70,7 +71,8 @@ func TestSignsAgainstDense(t *testing.T) {
 	}
 }
 
-// TestSignsGolden checks that the bytes and decoded elements are the same on every CPU.
+// TestSignsGolden compares the encoded bytes and the decoded elements with recorded values, which must be the same on
+// every CPU.
 func TestSignsGolden(t *testing.T) {
 	for _, tt := range []struct {
 		v    []float32
@@ -102,7 +104,7 @@ func TestSignsGolden(t *testing.T) {
 
 func TestSignsRefuse(t *testing.T) {
 	for _, s := range []float32{-1, float32(math.NaN()), float32(math.Inf(1)), math.MaxFloat32} {
-		// one element is 2√2·s
+		// One element of the vector is 2√2·s, where s is the scale.
 		p := append(binary.LittleEndian.AppendUint32(nil, math.Float32bits(s)), make([]byte, 9)...)
 		if err := (rotatedSignCodec[float32]{}).Decode(make([]float32, 8), p); !errors.Is(err, wire.ErrNotFinite) {
 			t.Errorf("the scale %v: %v", s, err)

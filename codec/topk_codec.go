@@ -10,15 +10,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// topKCodec encodes the k elements with the largest magnitudes (ties go to the lower index) as pairs of a uint32 index
-// and a float32 value, by ascending index. The other elements are decoded as 0, and the sender adds them to its next
-// vector (error feedback: Stich et al. 2018; Karimireddy et al. 2019).
+// topKCodec encodes the k elements with the largest magnitudes as pairs of a uint32 index and a float32 value, in
+// ascending order of index. Of equal magnitudes, the lower index is preferred. The other elements are decoded as 0, and
+// the sender adds them to its next vector (error feedback: Stich et al. 2018; Karimireddy et al. 2019).
 type topKCodec[T wire.Float] struct{ keptElementShare float64 }
 
 const bytesPerPair = 8
 
-// pairCount returns the number k of elements that are sent of a vector with n elements: the rounded share of n, at
-// least 1.
+// pairCount returns the number k of elements that are sent for a vector with n elements. It is the configured share of
+// n, rounded, and at least 1.
 func (c topKCodec[T]) pairCount(n int) int {
 	return min(max(int(math.Round(c.keptElementShare*float64(n))), 1), n)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestTopKAgainstSort checks that the codec sends the elements that come first in a stable sort by magnitude, with many
-// ties.
+// TestTopKAgainstSort checks that the codec sends the elements that come first in a stable sort by magnitude. Many
+// elements have equal magnitudes.
 func TestTopKAgainstSort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 100 {
@@ -49,8 +49,8 @@ func TestTopKGolden(t *testing.T) {
 	}
 }
 
-// TestTopKRefuses checks that indices that are not ascending, duplicate or out of range, and non-finite elements, are
-// rejected.
+// TestTopKRefuses checks that decoding rejects indices that are out of range, duplicate or not in ascending order, and
+// non-finite elements.
 func TestTopKRefuses(t *testing.T) {
 	c := topKCodec[float32]{keptElementShare: 0.4}
 	for text, finite := range map[string]bool{

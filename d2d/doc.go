@@ -1,7 +1,8 @@
-// Package d2d implements the mixing of parameters between nearby agents between server rounds (feddec Alg. 1, line 6).
+// Package d2d implements the mixing (weighted averaging) of parameters between neighbouring agents, which takes place
+// between server rounds (Costantini et al., the FedDec paper, Algorithm 1, line 6).
 //
-// A mixing step is x_i ← Σ_j W_ij x_j with a symmetric, doubly stochastic W. It is computed as antisymmetric flows over
-// the edges,
+// In a mixing step, agent i replaces its parameters x_i by Σ_j W_ij x_j, where the mixing matrix W is symmetric and
+// doubly stochastic. The step is computed as antisymmetric flows over the edges with weights w_ij,
 //
 //	x_i ← x_i + Σ_j w_ij (x_j − x_i),
 //

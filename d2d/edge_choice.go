@@ -13,11 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxNearRTT is the round-trip time below which differences are regarded as noise. Longer times are classified by
-// powers of two, so that repeated measurements give the same edges.
+// maxNearRTT is the round-trip time below which all round-trip times are regarded as equal. Longer times are classified
+// by powers of two, so that repeated measurements give the same edges.
 const maxNearRTT = 4 * time.Millisecond
 
-// candidateEdge is a possible edge, which both ends have measured.
+// candidateEdge is a possible edge between two agents that have measured the round-trip time to each other.
 type candidateEdge struct {
 	i, j             int // indices of the two agents in ascending order of id; i < j
 	rttClass         int // class of the round-trip time: 0 below maxNearRTT, otherwise the power of two
@@ -25,14 +25,14 @@ type candidateEdge struct {
 	tieBreak         uint64 // pseudo-random order of otherwise equal candidates
 }
 
-// chooseNeighbors returns this agent's neighbours in the graph of the cell, in id order. All agents receive the same
-// beacons and compute the same graph, so both ends of an edge choose it. If each agent chose only its nearest peers,
-// cliques would form.
+// chooseNeighbors returns this agent's neighbours in the graph of the cell (the agents that announce themselves to each
+// other), in id order. All agents receive the same beacons and compute the same graph, so both ends of an edge choose
+// the edge. If each agent chose only its nearest peers, cliques would form.
 //
-// Edges are chosen from the nearest pair to the farthest, while both ends have room for neighbours. The first pass
-// chooses edges that join two components (Kruskal), so the graph is connected if all pairs are measured and each agent
-// accepts two neighbours. The second pass adds further edges. Pairs are ordered by the class of their round-trip time,
-// then by distance if all locations are known, then pseudo-randomly.
+// Edges are chosen from the nearest pair of agents to the farthest, as long as both agents accept more neighbours. The
+// first pass chooses edges that join two components (Kruskal's algorithm). The graph is therefore connected if all
+// pairs are measured and each agent accepts two neighbours. The second pass adds further edges. Pairs are ordered by
+// the class of their round-trip time, then by distance if all locations are known, then pseudo-randomly.
 func (s *NeighborScout) chooseNeighbors(alive []wire.AgentID) []wire.AgentID {
 	ids := append(slices.Clone(alive), s.cfg.OwnID)
 	slices.Sort(ids)
@@ -72,7 +72,7 @@ func (s *NeighborScout) chooseNeighbors(alive []wire.AgentID) []wire.AgentID {
 	return chosen
 }
 
-// componentRoot returns the root of an agent's component, with path compression.
+// componentRoot returns the root node of agent k's component in a union-find structure, with path compression.
 func componentRoot(part []int, k int) int {
 	for part[k] != k {
 		part[k] = part[part[k]]
@@ -81,7 +81,8 @@ func componentRoot(part []int, k int) int {
 	return k
 }
 
-// candidateEdges returns the pairs that have measured each other's current start, nearest first.
+// candidateEdges returns the pairs of agents that have measured the round-trip time to each other's running process,
+// nearest pair first.
 func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon) []candidateEdge {
 	placed := !slices.ContainsFunc(rows, func(b *wire.Beacon) bool { return !b.Location.IsKnown })
 	var pairs []candidateEdge
@@ -110,7 +111,7 @@ func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon)
 	return pairs
 }
 
-// rttInBeacon returns the round-trip time to an agent according to a beacon; 0 if it is unknown.
+// rttInBeacon returns the round-trip time that a beacon reports for the agent id. It returns 0 if the time is unknown.
 func rttInBeacon(row *wire.Beacon, id wire.AgentID, boot wire.Epoch) time.Duration {
 	i, found := slices.BinarySearchFunc(row.PeerEchoes, id, compareEchoAgentID)
 	if !found || row.PeerEchoes[i].BootEpoch != boot {
@@ -119,8 +120,8 @@ func rttInBeacon(row *wire.Beacon, id wire.AgentID, boot wire.Epoch) time.Durati
 	return time.Duration(row.PeerEchoes[i].RTTMicros) * time.Microsecond
 }
 
-// edgeTieBreak returns a pseudo-random number that is equal at all agents. Random edges give a graph that mixes well;
-// ordering by id would create cliques.
+// edgeTieBreak returns a pseudo-random number for a pair of agents, which is the same at all agents. Pseudo-random
+// edges give a graph that mixes well, whereas an order by id would create cliques.
 func edgeTieBreak(a, b wire.AgentID) uint64 {
 	h := sha256.Sum256([]byte(a + "\x00" + b))
 	return binary.LittleEndian.Uint64(h[:])

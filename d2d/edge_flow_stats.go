@@ -6,22 +6,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxSampledParameters is the maximum number of evenly spaced parameters in which a neighbour's response is measured.
+// maxSampledParameters is the maximum number of evenly spaced parameters that are used to measure a neighbour's
+// response to mixing.
 const maxSampledParameters = 256
 
-// edgeFlowStats holds one end's statistics of the flows since the last answer. They distinguish a malicious neighbour
-// from a distant one. An agent that mixes moves towards this end by about the weight of the edge. An agent that always
-// sends the same values does not move.
+// edgeFlowStats holds statistics, at one end of an edge, of the flows since the last report. The statistics distinguish
+// a malicious neighbour from a distant neighbour. A neighbour that mixes moves towards this agent by about the weight
+// of the edge. A neighbour that always sends the same values does not move.
 type edgeFlowStats struct {
 	flowCount, clippedCount uint32
-	distanceSum             float64 // sum of ‖x_j − x_i‖
+	distanceSum             float64 // sum of the distances ‖x_j − x_i‖ between the parameters of the two ends
 	squaredDifferenceSum,
 	neighborResponseSum float64
 	lastTheirSample, lastDifference []float64
 }
 
-// clippedWeight returns the clipped weight of the flow between the edge's two snapshots. If the edge has a bound, it
-// also updates flowStats.
+// clippedWeight returns the clipped weight of the flow between the two snapshots of an edge. If the edge has a clip
+// bound, clippedWeight also updates flowStats.
 func (e *mixingEdge[T]) clippedWeight() T {
 	if e.clipBound == 0 {
 		return e.mixingWeight
@@ -63,7 +64,7 @@ func (m *mixer[T]) takeEdgeMeasurements() []wire.MixingEdgeMeasurement {
 		if w.squaredDifferenceSum > 0 {
 			s.MixingResponseRatio = w.neighborResponseSum / w.squaredDifferenceSum
 		}
-		if s.MixingResponseRatio-s.MixingResponseRatio != 0 { // true for NaN and infinities
+		if s.MixingResponseRatio-s.MixingResponseRatio != 0 { // true if the ratio is NaN or infinite
 			s.MixingResponseRatio = 0
 		}
 		all = append(all, s)

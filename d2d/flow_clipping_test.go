@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestClipIsTheSameAtBothEnds checks that both ends compute the same weight from the same two vectors. Their flows are
-// exact negatives of each other and bounded by w·τ, whatever one end sends.
+// TestClipIsTheSameAtBothEnds checks that both ends of an edge compute the same weight from the same two vectors. The
+// flows at the two ends must be exact negatives of each other, with a norm of at most w·τ (edge weight times clip
+// bound), whatever one end sends.
 func TestClipIsTheSameAtBothEnds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, scale := range []float64{0, 1e-30, 1, 1e5, 1e30, math.MaxFloat32} {
@@ -44,8 +45,8 @@ func TestClipIsTheSameAtBothEnds(t *testing.T) {
 	}
 }
 
-// TestClippedLockStep checks that a simulator's step with clipping is bitwise equal to the results of the nodes'
-// mixers.
+// TestClippedLockStep checks that a simulated step of all nodes with clipping is bitwise equal to the results of the
+// nodes' mixers.
 func TestClippedLockStep(t *testing.T) {
 	const n, steps, tau = 20, 20, 0.3
 	w := newLinks[float32](t, 3, n, 7, ring(n), fate{delay: 30 * time.Millisecond, steps: steps, drain: time.Second,
@@ -87,7 +88,8 @@ func TestClippedLockStep(t *testing.T) {
 	}
 }
 
-// TestClippedMeanIsConserved checks that lost, duplicated and late messages do not change the mean for any bound.
+// TestClippedMeanIsConserved checks that lost, duplicated and late messages do not change the mean of the parameters,
+// for any clip bound.
 func TestClippedMeanIsConserved(t *testing.T) {
 	for _, tau := range []float64{1e-3, 0.1, 1, 100} {
 		f := fate{loss: 0.2, dup: 0.05, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
@@ -100,8 +102,8 @@ func TestClippedMeanIsConserved(t *testing.T) {
 	}
 }
 
-// TestSeen checks that the measurements distinguish a neighbour that follows the pull from a neighbour that always
-// sends the same values.
+// TestSeen checks that the flow statistics distinguish two neighbours: one that moves towards this agent and one that
+// always sends the same values.
 func TestSeen(t *testing.T) {
 	w := newLinks[float64](t, 5, 20, 40, ring(20),
 		fate{steps: 10, drain: time.Second, open: true, clip: 1e6, still: true})
@@ -118,8 +120,8 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestRestartIsWatchedOn checks that a neighbour's statistics survive its restart. Otherwise a malicious neighbour
-// could restart before each flow.
+// TestRestartIsWatchedOn checks that the flow statistics of a neighbour are kept when the neighbour restarts. Otherwise
+// a malicious neighbour could clear them by restarting before each flow.
 func TestRestartIsWatchedOn(t *testing.T) {
 	m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", MixingWeight: 0.5, Boot: 1,
 		ClipBound: 1}},

@@ -6,17 +6,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Adjacency lists, for each node, its neighbours in ascending order with the numbers of the connecting edges.
+// Adjacency contains the neighbours of each node, in ascending order, with the numbers of the connecting edges.
 type Adjacency struct {
-	entryOffsets []int32 // node i has the entries from entryOffsets[i] to entryOffsets[i+1] (exclusive)
+	// the entries of node i have the indices from entryOffsets[i] up to, but excluding, entryOffsets[i+1]
+	entryOffsets []int32
 	entries      []adjacencyEntry
 	edgeCount    int
 }
 
 type adjacencyEntry struct{ node, edge int32 }
 
-// NewAdjacency returns the adjacency lists of a graph of n nodes. The edges are pairs (i, j) with i < j < n, in
-// lexicographic order and without duplicates. It panics otherwise; graph.Graph stores its edges in this form.
+// NewAdjacency returns the adjacency lists of a graph of n nodes. The edges must be pairs (i, j) with i < j < n, in
+// lexicographic order and without duplicates, as in graph.Graph. NewAdjacency panics if they are not.
 func NewAdjacency(n int, edges [][2]int) *Adjacency {
 	l := &Adjacency{entryOffsets: make([]int32, n+1), entries: make([]adjacencyEntry, 2*len(edges)),
 		edgeCount: len(edges)}
@@ -33,8 +34,8 @@ func NewAdjacency(n int, edges [][2]int) *Adjacency {
 	for i := range n {
 		l.entryOffsets[i+1] += l.entryOffsets[i]
 	}
-	// For each node i, the edges (h, i) with h < i precede the edges (i, j), and both are ascending, so no sorting is
-	// needed.
+	// No sorting is needed: for each node i, the edges (h, i) with h < i precede the edges (i, j), and both groups are
+	// in ascending order.
 	next := append([]int32(nil), l.entryOffsets...)
 	for k, e := range edges {
 		i, j := int32(e[0]), int32(e[1])
@@ -66,7 +67,8 @@ func MixAllNodes[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []f
 	}
 }
 
-// MixNode computes row i of [MixAllNodes]. Different rows may be computed concurrently.
+// MixNode computes row i of the result of [MixAllNodes], the new parameters of node i. Different rows may be computed
+// concurrently.
 func MixNode[T wire.Float](dst []T, i int, x, sent [][]T, links *Adjacency, weights []float64) {
 	if len(dst) != len(x[i]) || len(dst) != len(x[0]) {
 		panic(fmt.Sprintf("d2d: MixNode: lengths differ: row %d has %d elements, the output has %d, row 0 has %d",
@@ -77,8 +79,8 @@ func MixNode[T wire.Float](dst []T, i int, x, sent [][]T, links *Adjacency, weig
 	addNodeFlows(dst, i, sent, links.entries[links.entryOffsets[i]:links.entryOffsets[i+1]], weights)
 }
 
-// addNodeFlows adds the flows of node i to dst. It processes up to four flows per pass, because a pass over dst costs
-// as much as a flow. The order of summation remains the order of the neighbours.
+// addNodeFlows adds the flows from all neighbours of node i to dst. It processes up to four flows per pass over dst,
+// because a pass over dst costs as much as a flow. The flows are added in the order of the neighbours.
 func addNodeFlows[T wire.Float](dst []T, i int, x [][]T, to []adjacencyEntry, weights []float64) {
 	var w [4]T
 	var row [4][]T

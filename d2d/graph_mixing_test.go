@@ -11,7 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// randomEdges returns random edges of a graph of n nodes, each with probability p, in order.
+// randomEdges returns the edges of a random graph of n nodes in lexicographic order. Each edge exists with probability
+// p.
 func randomEdges(n int, p float64, rng *rand.Rand) (edges [][2]int) {
 	for i := range n {
 		for j := i + 1; j < n; j++ {
@@ -23,7 +24,7 @@ func randomEdges(n int, p float64, rng *rand.Rand) (edges [][2]int) {
 	return edges
 }
 
-// randomRows returns rows with values of very different sizes, so that rounding differences show.
+// randomRows returns vectors with values of very different magnitudes, so that differences in rounding become visible.
 func randomRows[T wire.Float](n, d int, rng *rand.Rand) [][]T {
 	rows := zeroRows[T](n, d)
 	for _, row := range rows {
@@ -42,7 +43,7 @@ func zeroRows[T wire.Float](n, d int) [][]T {
 	return rows
 }
 
-// naive computes a mixing step from its definition with a dense weight matrix.
+// naive computes a mixing step directly from the definition x_i ← Σ_j W_ij x_j, with a dense weight matrix.
 func naive[T wire.Float](dst, x, sent [][]T, w [][]T) {
 	for i := range x {
 		for k := range x[i] {
@@ -64,7 +65,7 @@ func dense[T wire.Float](n int, edges [][2]int, weights []float64) [][]T {
 	return w
 }
 
-// randomWeights returns random weights, including negative weights and 0 (link down).
+// randomWeights returns random edge weights, including negative weights and 0, which stands for a failed link.
 func randomWeights(m int, rng *rand.Rand) []float64 {
 	weights := make([]float64, m)
 	for e := range weights {
@@ -92,12 +93,12 @@ func testMixTwin[T wire.Float](t *testing.T) {
 		naive(want, x, sent, dense[T](n, edges, weights))
 		sameBits(t, "the definition", got, want)
 
-		// Each end of each edge separately, with the nodes in any order.
+		// Compute each end of each edge separately, with the nodes in a random order.
 		for i := range x {
 			copy(want[i], x[i])
 		}
 		for _, i := range rng.Perm(n) {
-			for e, ij := range edges { // edges are in order, and so are the neighbours of each node
+			for e, ij := range edges { // Both the edges and the neighbours of each node are in ascending order.
 				if weights[e] != 0 && (ij[0] == i || ij[1] == i) {
 					d2d.AddParameterFlow(want[i], T(weights[e]), sent[i], sent[ij[0]+ij[1]-i])
 				}
@@ -118,7 +119,8 @@ func sameBits[T wire.Float](t *testing.T, than string, got, want [][]T) {
 	}
 }
 
-// TestFlowIsAntisymmetric checks that the gain of one end is exactly the loss of the other.
+// TestFlowIsAntisymmetric checks that the flow at one end of an edge is the exact negative of the flow at the other
+// end.
 func TestFlowIsAntisymmetric(t *testing.T) {
 	t.Run("float32", testFlowIsAntisymmetric[float32])
 	t.Run("float64", testFlowIsAntisymmetric[float64])
@@ -142,7 +144,8 @@ func testFlowIsAntisymmetric[T wire.Float](t *testing.T) {
 	}
 }
 
-// TestMixConservesTheSum checks that the sum over all nodes is conserved up to rounding for any set of active links.
+// TestMixConservesTheSum checks that a mixing step conserves the sum over all nodes, up to rounding, for any set of
+// active links.
 func TestMixConservesTheSum(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { testMixConservesTheSum[float32](t, 1e-5) })
 	t.Run("float64", func(t *testing.T) { testMixConservesTheSum[float64](t, 1e-13) })
@@ -218,8 +221,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// BenchmarkMix compares MixAllNodes with a naive loop over flat rows and single flows. x_naive is the speed-up of
-// MixAllNodes. One op is a step of all nodes.
+// BenchmarkMix compares MixAllNodes with a naive loop over flat rows, and with single flows. The metric x_naive is the
+// speed-up of MixAllNodes over the naive loop. One operation is a mixing step of all nodes.
 func BenchmarkMix(b *testing.B) {
 	for _, d := range []int{25, 1000} {
 		b.Run(fmt.Sprintf("float32/d%d", d), func(b *testing.B) { benchmarkMix[float32](b, d) })
@@ -249,7 +252,7 @@ func benchmarkMix[T wire.Float](b *testing.B, d int) {
 			}
 		}
 	}
-	const slice = 50 // alternate between the two after 50 steps, so that both run under the same conditions
+	const slice = 50 // Alternate between the two after every 50 steps, so that both run under the same conditions.
 	var own, twin time.Duration
 	b.ReportAllocs()
 	b.ResetTimer()

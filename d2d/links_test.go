@@ -14,34 +14,34 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fate defines failures of messages and agents.
+// fate configures the simulated failures of messages and agents.
 type fate struct {
 	loss, dup float64
-	delay     time.Duration // maximum delay of a message; messages overtake each other
-	late      bool          // whether each message takes longer than a step waits for it
+	delay     time.Duration // maximum random delay of a message; a message may overtake another
+	late      bool          // whether each message takes longer than the time for which a step waits for the message
 	compute   time.Duration // maximum duration of a local step
 	gradient  float64       // size of the random local steps
-	killAt    uint64        // step at which node 0 dies; 0 = never
-	restart   time.Duration // time until node 0 restarts; 0 = never
+	killAt    uint64        // step at which node 0 stops; 0 means never
+	restart   time.Duration // time until the stopped node 0 restarts; 0 means that it does not restart
 	wait      time.Duration
 	steps     uint64
 	drain     time.Duration
 	open      bool // whether messages are not encrypted
-	unproved  bool // whether messages are encrypted but have no sender proofs
+	unproved  bool // whether messages are encrypted but contain no sender proofs
 	codec     spec.Codec
-	clip      float64 // clip bound of all edges
+	clip      float64 // clip bound of all edges; 0 means no bound
 	still     bool    // whether node 0 sends the same values at every step
 }
 
-// links simulates exchanges with a common clock and the messages between them.
+// links simulates several message exchanges with a common clock and the messages between them.
 type links[T wire.Float] struct {
 	t      *testing.T
 	fate   fate
 	rng    *rand.Rand
 	now    time.Time
-	agenda []arrival // pending events in ascending order of time; equal times in insertion order
+	agenda []arrival // pending events in ascending order of time; events at the same time are in insertion order
 	nodes  []*node[T]
-	seals  map[string][]byte // encrypted texts by key and nonce, to detect reuse
+	seals  map[string][]byte // encrypted texts by key and nonce, to detect that a nonce is used twice
 	keyed  byte              // number of keys created so far
 }
 
@@ -54,16 +54,16 @@ type node[T wire.Float] struct {
 	cfg      MessageExchangeConfig[T]
 	ex       *messageExchange[T]
 	x        []T
-	base     []float64 // initial parameters minus the sum of all local steps: x_0 − Σηg
+	base     []float64 // initial parameters minus the sum of all local steps
 	trace    *conservation.Trace[T]
 	dead     bool
 	done     bool
-	seen     []wire.MixingEdgeMeasurement // measurements of the node's edges
-	set      time.Time                    // time of the node's timer
+	seen     []wire.MixingEdgeMeasurement // measurements that the node reported about its edges
+	set      time.Time                    // time at which the node's timer expires
 	mostKept int                          // maximum number of stored sealed snapshots
 }
 
-// newLinks returns n nodes with d parameters each, joined by the edges in weights.
+// newLinks returns a simulation of n nodes with d parameters each. The map weights contains the weight of each edge.
 func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]int]float64, f fate) *links[T] {
 	l := &links[T]{t: t, fate: f, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), seals: map[string][]byte{}}
 	id := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("n%03d", i)) }
@@ -93,7 +93,7 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 	return l
 }
 
-// boot starts or restarts the program of a node.
+// boot starts or restarts the process of a node with the parameters x.
 func (l *links[T]) boot(a *node[T], x []T) {
 	a.trace = conservation.New[T](a.cfg.Self)
 	a.cfg.Trace = a.trace
@@ -112,7 +112,7 @@ func (l *links[T]) boot(a *node[T], x []T) {
 	l.after(0, func() { l.step(a, Start{}) })
 }
 
-// keys returns sealing keys with a fixed device key for each id and new random bytes.
+// keys returns sealing keys with a fixed device key for each agent id and new random bytes.
 func (l *links[T]) keys(id wire.AgentID) *SealingKeys {
 	private, err := DeriveDeviceKey([]byte(id))
 	if err != nil {
@@ -141,7 +141,7 @@ func (l *links[T]) upTo(d time.Duration) time.Duration {
 	return time.Duration(l.rng.Int64N(int64(d) + 1))
 }
 
-// run processes events until the agenda is empty or most events have been processed.
+// run processes events until the agenda is empty, or until it has processed the number of events given by most.
 func (l *links[T]) run(most int) {
 	for range most {
 		if len(l.agenda) == 0 {
@@ -191,7 +191,7 @@ func (l *links[T]) step(a *node[T], ev Event) {
 	}
 }
 
-// send delivers a message to a neighbour, or loses, delays or duplicates it.
+// send delivers a message to a neighbour. At random, it loses, delays or duplicates the message.
 func (l *links[T]) send(to wire.AgentID, payload []byte) {
 	a := l.nodes[slices.IndexFunc(l.nodes, func(a *node[T]) bool { return a.cfg.Self == to })]
 	copies := 1
@@ -211,7 +211,7 @@ func (l *links[T]) send(to wire.AgentID, payload []byte) {
 	}
 }
 
-// noteSeal checks that a key and nonce are never used for two different texts.
+// noteSeal checks that the same key and nonce are never used for two different texts.
 func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 	h, rest, err := wire.DecodePeerMessageHeader(payload)
 	if err != nil {
@@ -233,7 +233,7 @@ func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 	l.seals[key] = slices.Clone(payload)
 }
 
-// compute performs a local step, or kills the node.
+// compute performs a local step of a node, or stops the node.
 func (l *links[T]) compute(a *node[T], e computeLocalStep) {
 	if a == l.nodes[0] && e.Step == l.fate.killAt && a.cfg.Boot == 1 {
 		a.dead = true
@@ -243,7 +243,7 @@ func (l *links[T]) compute(a *node[T], e computeLocalStep) {
 				for k := range a.cfg.Neighbors {
 					a.cfg.Neighbors[k].Boot = 0
 				}
-				l.boot(a, slices.Repeat([]T{1e6}, len(a.x))) // the restarted agent has lost its parameters
+				l.boot(a, slices.Repeat([]T{1e6}, len(a.x))) // The restarted agent has lost its parameters.
 			})
 		}
 		return
@@ -268,7 +268,8 @@ func (l *links[T]) alive() []*node[T] {
 	return slices.DeleteFunc(slices.Clone(l.nodes), func(a *node[T]) bool { return a.dead })
 }
 
-// spread returns the root of Σ‖x_i − x̄‖² over the living nodes.
+// spread returns the square root of Σ‖x_i − x̄‖² over the running nodes, where x_i are the parameters of node i and x̄
+// is their mean.
 func (l *links[T]) spread() float64 {
 	var sum float64
 	alive := l.alive()
@@ -284,7 +285,8 @@ func (l *links[T]) spread() float64 {
 	return math.Sqrt(sum)
 }
 
-// drift returns the drift of the sum over the living nodes, corrected by their recorded local steps.
+// drift returns the change of the sum of all parameters over the running nodes, without the changes made by their local
+// steps.
 func (l *links[T]) drift() float64 {
 	var all []conservation.BlockSums
 	for _, a := range l.alive() {

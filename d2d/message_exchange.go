@@ -12,15 +12,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MessageExchangeConfig adds the names, keys and codec of the messages to MixingConfig.
+// MessageExchangeConfig extends MixingConfig by the names, keys and codec of the messages.
 type MessageExchangeConfig[T wire.Float] struct {
 	MixingConfig[T]
 	Self  wire.AgentID
 	Run   wire.RunID
 	Round wire.RoundID
-	Keys  *SealingKeys // keys for encrypting messages; nil = messages are not encrypted
-	// SenderProofs adds a proof of the sender to each message. All agents of a block must use the same value. It has no
-	// effect without Keys.
+	Keys  *SealingKeys // keys for encrypting messages; nil means that messages are not encrypted
+	// SenderProofs determines whether each message contains a proof of its sender. All agents of a block must use the
+	// same value. It has no effect without Keys.
 	SenderProofs bool
 	Codec        spec.Codec // codec of snapshots; empty means spec.CodecRaw
 	Rand         *rand.Rand // random source for codecs with random rounding; may be nil for other codecs
@@ -43,28 +43,28 @@ type messageExchange[T wire.Float] struct {
 	addsProofs         bool
 	sealedPartsByStep  map[uint64][][]byte // encrypted messages of this agent's snapshots, by step
 	sealedControlCount uint64              // number of control messages sent so far, used in nonces
-	greetingAt         time.Time           // time of the next greeting; zero if none is scheduled
+	greetingAt         time.Time           // time at which the next greeting is sent; zero means that none is scheduled
 	lastGreetingAt     time.Time
-	greetingInterval   time.Duration // minimum time between two greetings; doubles with each greeting
+	greetingInterval   time.Duration // minimum time between two greetings; it doubles with each greeting
 	codec              codec.Codec[T]
 	snapshotBytes      int    // size of an encoded snapshot in bytes
 	packedSnapshot     []byte // current snapshot after encoding
 	effects            []Effect
 }
 
-// neighborPeer is the agent at the other end of an edge.
+// neighborPeer is the neighbouring agent at the other end of an edge.
 type neighborPeer struct {
 	id               wire.AgentID
 	sharedSecret     []byte        // X25519 shared secret of the two devices
-	knownPeerBoot    wire.Epoch    // boot epoch of the neighbour to which theirSealer belongs
-	theirSealer      *senderSealer // nil until the neighbour's greeting has arrived
+	knownPeerBoot    wire.Epoch    // boot epoch (process number) of the neighbour to which theirSealer belongs
+	theirSealer      *senderSealer // cipher of the neighbour's messages; nil until the neighbour's greeting has arrived
 	hasOurSenderKey  bool          // whether the neighbour has received this agent's key
 	senderProofKeys  proofKeys     // keys for sender proofs on this edge
 	partialSnapshots []*snapshotAssembly
-	spareBuffer      []byte // reusable buffer of the last complete snapshot
+	spareBuffer      []byte // buffer of the last complete snapshot, for reuse
 }
 
-// snapshotAssembly is a snapshot with some parts missing.
+// snapshotAssembly is a received snapshot that still lacks some of its parts.
 type snapshotAssembly struct {
 	step             uint64
 	snapshotBytes    []byte
@@ -72,10 +72,11 @@ type snapshotAssembly struct {
 	missingPartCount int
 }
 
-// MessageReceived is a message on a neighbour's topic. Step decrypts the payload in place.
+// MessageReceived is delivered when a message on a neighbour's topic has arrived. Step decrypts the payload in place.
 type MessageReceived struct{ Payload []byte }
 
-// PublishMessage makes the host publish a message to the neighbours. TopicPart is the last level of its topic.
+// PublishMessage makes the host publish a message to the neighbours. TopicPart is the last level of the message's
+// topic.
 type PublishMessage struct {
 	TopicPart string
 	Payload   []byte
@@ -84,8 +85,8 @@ type PublishMessage struct {
 func (MessageReceived) event() {}
 func (PublishMessage) effect() {}
 
-// newMessageExchange returns an exchange that mixes x in place, like newMixer. It returns an error for too many
-// neighbours or invalid keys.
+// newMessageExchange returns an exchange that mixes the parameters x in place. It returns an error if there are too
+// many neighbours or invalid keys.
 func newMessageExchange[T wire.Float](cfg MessageExchangeConfig[T], x []T) (*messageExchange[T], error) {
 	if len(cfg.Neighbors) > wire.MaxNeighbors {
 		return nil, fmt.Errorf("%d neighbours exceed the limit of %d", len(cfg.Neighbors), wire.MaxNeighbors)
@@ -123,8 +124,8 @@ func newMessageExchange[T wire.Float](cfg MessageExchangeConfig[T], x []T) (*mes
 	return e, nil
 }
 
-// quantizeSnapshot encodes a snapshot and replaces it by the values that its receivers will decode. Receivers ignore a
-// snapshot that is not finite.
+// quantizeSnapshot encodes the snapshot x and replaces x by the values that the receivers will decode. Receivers ignore
+// a snapshot with infinite elements or NaN.
 func (e *messageExchange[T]) quantizeSnapshot(x []T) {
 	e.packedSnapshot = e.codec.Append(e.packedSnapshot[:0], x, e.cfg.Rand)
 	_ = e.codec.Decode(x, e.packedSnapshot)
@@ -133,7 +134,7 @@ func (e *messageExchange[T]) quantizeSnapshot(x []T) {
 // Stats returns the current counters.
 func (e *messageExchange[T]) Stats() MixingStats { return e.mixer.Stats() }
 
-// Deadline returns the time of the next Tick. It reports false if none is needed.
+// Deadline returns the time at which the caller must deliver the next Tick. It returns false if no Tick is needed.
 func (e *messageExchange[T]) Deadline() (time.Time, bool) {
 	at, ok := e.mixer.Deadline()
 	if !e.greetingAt.IsZero() && (!ok || e.greetingAt.Before(at)) {
@@ -160,7 +161,7 @@ func (e *messageExchange[T]) Step(now time.Time, ev Event) []Effect {
 	return e.effects
 }
 
-// performMixerEffects converts the mixer's effects to messages.
+// performMixerEffects converts the effects of the mixer to messages.
 func (e *messageExchange[T]) performMixerEffects(now time.Time, effects []Effect) {
 	for _, ef := range effects {
 		switch ef := ef.(type) {
@@ -192,7 +193,8 @@ func peerInstanceOf(to edgeReceiver) wire.PeerInstance {
 	return wire.PeerInstance{ID: to.NeighborID, BootEpoch: to.Boot}
 }
 
-// controlTopicPart is the topic part of greetings and control messages. The parts of a snapshot are numbered from 1.
+// controlTopicPart is the last topic level of greetings and control messages. The parts of a snapshot use the topic
+// levels from 1 on.
 const controlTopicPart = "0"
 
 func (e *messageExchange[T]) publishPayload(part string, payload []byte) {
@@ -205,7 +207,8 @@ func (e *messageExchange[T]) publishSnapshot(step uint64) {
 	}
 }
 
-// sealSnapshot returns the sealed messages of a snapshot. If Quantize is set, it has already encoded the snapshot.
+// sealSnapshot returns the encrypted messages that contain a snapshot. If Quantize is set, it has already encoded the
+// snapshot.
 func (e *messageExchange[T]) sealSnapshot(s sendSnapshot[T]) [][]byte {
 	if e.cfg.Quantize == nil {
 		e.packedSnapshot = e.codec.Append(e.packedSnapshot[:0], s.Parameters, nil)
@@ -231,7 +234,7 @@ func (e *messageExchange[T]) sealSnapshot(s sendSnapshot[T]) [][]byte {
 	return messages
 }
 
-// peerByID returns the peer with the given id, or nil if it is not a neighbour.
+// peerByID returns the neighbour with the given id, or nil if no neighbour has this id.
 func (e *messageExchange[T]) peerByID(id wire.AgentID) *neighborPeer {
 	i := slices.IndexFunc(e.peers, func(p *neighborPeer) bool { return p.id == id })
 	if i < 0 {
@@ -261,8 +264,9 @@ func (e *messageExchange[T]) publishControlMessage(t wire.PeerMessageType, c wir
 	e.publishPayload(controlTopicPart, m)
 }
 
-// scheduleGreeting schedules a greeting, at least greetingInterval after the last one. The interval is short at first,
-// because neighbours begin at about the same time, and an agent that has not subscribed yet misses the greeting.
+// scheduleGreeting schedules a greeting (a message with this agent's key), at least greetingInterval after the previous
+// greeting. The interval is short at first: neighbours begin at about the same time, and an agent that has not
+// subscribed yet misses the greeting.
 func (e *messageExchange[T]) scheduleGreeting(now time.Time) {
 	if e.cfg.Keys == nil {
 		return
@@ -273,7 +277,8 @@ func (e *messageExchange[T]) scheduleGreeting(now time.Time) {
 	}
 }
 
-// sendDueGreeting publishes a greeting if it is due. It schedules the next one while a key is missing at either end.
+// sendDueGreeting publishes a greeting if it is due. It schedules another greeting while either end of an edge lacks
+// the other end's key.
 func (e *messageExchange[T]) sendDueGreeting(now time.Time) {
 	if e.greetingAt.IsZero() || now.Before(e.greetingAt) {
 		return
@@ -284,7 +289,7 @@ func (e *messageExchange[T]) sendDueGreeting(now time.Time) {
 	for _, p := range e.peers {
 		k := wire.WrappedSenderKey{Receiver: wire.PeerInstance{ID: p.id, BootEpoch: p.knownPeerBoot},
 			HoldsNeighborKey: p.theirSealer != nil}
-		// the error is always nil for derived secrets
+		// The error is always nil for secrets derived by deriveSharedSecret.
 		k.WrappedKey, _ = wrapSenderKey(e.cfg.Keys, p.sharedSecret, e.headerTemplate, k.Receiver)
 		g.WrappedKeys = append(g.WrappedKeys, k)
 		if (p.theirSealer == nil || !p.hasOurSenderKey) && e.mixer.waitsForNeighbor(p.id) {

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// pair returns two neighbours that have exchanged keys, and all messages of a so far.
+// pair returns two neighbours that have exchanged keys, and all messages that neighbour a has sent so far.
 func pair(t *testing.T) (a, b *messageExchange[float64], said [][]byte) {
 	t.Helper()
 	w := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
@@ -34,8 +34,8 @@ func published(effects []Effect) (payloads [][]byte) {
 	return payloads
 }
 
-// TestTampering changes every byte of a sealed snapshot and of a greeting. Each change must be rejected without a
-// panic.
+// TestTampering changes every byte of an encrypted snapshot and of a greeting. The receiver must reject each changed
+// message without a panic.
 func TestTampering(t *testing.T) {
 	_, b, said := pair(t)
 	now := time.Unix(0, 0)
@@ -60,8 +60,8 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-// TestOtherBlocks replays messages of another run or round: unsealed messages, and a wrapped key with its header
-// changed to this round.
+// TestOtherBlocks replays messages of another run or round. The receiver must reject both unencrypted messages and an
+// encrypted key whose header was changed to the current round.
 func TestOtherBlocks(t *testing.T) {
 	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *messageExchange[float64],
 		said [][]byte) {
@@ -117,7 +117,7 @@ func TestOtherBlocks(t *testing.T) {
 	}
 }
 
-// TestSealed checks that the parameters do not appear in published messages.
+// TestSealed checks that the parameters do not appear in published messages, since the messages are encrypted.
 func TestSealed(t *testing.T) {
 	a, _, said := pair(t)
 	plain := wire.AppendVector(nil, a.mixer.parameters)
@@ -128,8 +128,8 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// TestPartsOfAnotherStart checks that snapshot parts from an earlier start of the neighbour are discarded when its next
-// start sends a key. Parts of different starts are never joined.
+// TestPartsOfAnotherStart checks that parts of a snapshot are discarded if the sending neighbour restarts and its new
+// process sends a key. Parts from different processes must never be joined.
 func TestPartsOfAnotherStart(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLinks[float64](t, 1, 2, 13_000, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
@@ -169,7 +169,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzNeighbor passes arbitrary messages with valid seals to an exchange, as a malicious neighbour could send them.
+// FuzzNeighbor passes arbitrary messages that are correctly encrypted to an exchange, as a malicious neighbour could
+// send them.
 func FuzzNeighbor(f *testing.F) {
 	l := bothStarted(&testing.T{}, false)
 	a, b := l.nodes[0].ex, l.nodes[1].ex
@@ -204,8 +205,8 @@ func FuzzNeighbor(f *testing.F) {
 	})
 }
 
-// TestForbidden sends messages with exactly one error each. Each must be ignored for the right reason and without side
-// effects.
+// TestForbidden sends messages with exactly one error each. The receiver must ignore each message, count the correct
+// reason, and keep its state unchanged.
 func TestForbidden(t *testing.T) {
 	now := time.Unix(0, 0)
 	open, sealed := bothStarted(t, true), bothStarted(t, false)
@@ -230,7 +231,7 @@ func TestForbidden(t *testing.T) {
 	keepsTwoIncomplete(t)
 }
 
-// keepsTwoIncomplete checks that at most two incomplete snapshots are kept.
+// keepsTwoIncomplete checks that an exchange keeps at most two incomplete snapshots.
 func keepsTwoIncomplete(t *testing.T) {
 	t.Helper()
 	now := time.Unix(0, 0)
@@ -248,7 +249,7 @@ func keepsTwoIncomplete(t *testing.T) {
 	}
 }
 
-// forbidden is an invalid message to the second node of l, with the reason for ignoring it.
+// forbidden is an invalid message to the second node, with the expected reason for ignoring the message.
 type forbidden struct {
 	name    string
 	l       *links[float64]
@@ -256,13 +257,14 @@ type forbidden struct {
 	why     IgnoreReason
 }
 
-// noReason marks a message that is ignored without counting a reason.
+// noReason marks a message that must be ignored without counting a reason.
 const noReason IgnoreReason = 255
 
-// receiver is the second node, which receives the messages.
+// receiver identifies the second node, which receives the messages.
 var receiver = wire.PeerInstance{ID: "n001", BootEpoch: 1}
 
-// forbiddenMessages returns invalid messages for two nodes with unsealed messages and for two with sealed messages.
+// forbiddenMessages returns invalid messages, both for two nodes that exchange unencrypted messages and for two nodes
+// that exchange encrypted messages.
 func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 	t.Helper()
 	ask := wire.AppendPeerControl(nil, headOf(wire.PeerSnapshotRequest), &wire.PeerControlMessage{Receiver: receiver,
@@ -316,7 +318,7 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 	}
 }
 
-// bothStarted returns two started nodes. The second has received the greeting of the first.
+// bothStarted returns two started nodes. The second node has received the greeting of the first node.
 func bothStarted(t *testing.T, open bool) *links[float64] {
 	t.Helper()
 	now := time.Unix(0, 0)
@@ -333,7 +335,8 @@ func headOf(p wire.PeerMessageType) wire.PeerMessageHeader {
 	return wire.PeerMessageHeader{Type: p, Run: 1, Round: 2, Sender: "n000", SenderBootEpoch: 1}
 }
 
-// snapshotOf returns the first node's snapshot of x after its first step. change, if not nil, modifies its headers.
+// snapshotOf returns the message with the first node's snapshot of x after its first step. The function change modifies
+// the message's headers; it may be nil.
 func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHeader), x ...float64) []byte {
 	h := headOf(wire.PeerSnapshot)
 	s := wire.SnapshotPartHeader{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerInstance: receiver,
@@ -348,7 +351,7 @@ func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHeade
 	return m
 }
 
-// sentBy returns a change that replaces the sender of a snapshot.
+// sentBy returns a function that replaces the sender in the headers of a snapshot message.
 func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerMessageHeader, *wire.SnapshotPartHeader) {
 	return func(h *wire.PeerMessageHeader, _ *wire.SnapshotPartHeader) { h.Sender, h.SenderBootEpoch = id, boot }
 }

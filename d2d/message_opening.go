@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// openMessage decrypts a message and returns the resulting mixer event, or nil while more parts are needed.
+// openMessage decrypts a message and returns the resulting event for the mixer. It returns nil if more parts are
+// needed.
 func (e *messageExchange[T]) openMessage(now time.Time, payload []byte) Event {
 	h, rest, err := wire.DecodePeerMessageHeader(payload)
 	switch {
@@ -63,9 +64,9 @@ func (e *messageExchange[T]) countIgnoredMessage(why IgnoreReason) Event {
 	return nil
 }
 
-// openGreeting stores a neighbour's key, and schedules a greeting if the neighbour lacks this agent's key. The key
-// opens only if the neighbour itself has wrapped it at the start given in the header. The receiver's boot epoch is not
-// checked here.
+// openGreeting stores a neighbour's key, and schedules a greeting if the neighbour lacks this agent's key. Decrypting
+// the key succeeds only if the neighbour itself has encrypted the key, in the process (boot epoch) given in the header.
+// This function does not check the receiver's boot epoch.
 func (e *messageExchange[T]) openGreeting(now time.Time, p *neighborPeer, h wire.PeerMessageHeader, rest []byte) Event {
 	g, err := wire.DecodeKeyGreeting(rest)
 	if err != nil {
@@ -92,7 +93,7 @@ func (e *messageExchange[T]) openGreeting(now time.Time, p *neighborPeer, h wire
 	return neighborGreeted{messageSender{h.Sender, h.SenderBootEpoch, k.Receiver.BootEpoch}}
 }
 
-// openSnapshotPart decrypts a part of a snapshot. It returns the snapshot when all parts have arrived.
+// openSnapshotPart decrypts one part of a snapshot. It returns the snapshot when all parts have arrived.
 func (e *messageExchange[T]) openSnapshotPart(p *neighborPeer, h wire.PeerMessageHeader, payload, rest []byte) Event {
 	s, sealed, err := wire.DecodeSnapshotPart(rest)
 	if err != nil {
@@ -135,8 +136,8 @@ func (e *messageExchange[T]) openSnapshotPart(p *neighborPeer, h wire.PeerMessag
 	return snapshotReceived[T]{from, seq, x}
 }
 
-// addSnapshotPart adds a part to its snapshot and returns the snapshot if it is complete. At most two snapshots can be
-// incomplete: the neighbour's q-th and the next one.
+// addSnapshotPart adds a part to the snapshot that it belongs to, and returns the snapshot if it is complete. At most
+// two snapshots can be incomplete: the neighbour's current snapshot, with the sequence number q, and the next one.
 func (p *neighborPeer) addSnapshotPart(s wire.SnapshotPartHeader, part []byte, size int) []byte {
 	from := int(s.PartIndex) * wire.MaxSnapshotPart
 	if from+len(part) > size || len(part) != min(wire.MaxSnapshotPart, size-from) {

@@ -14,20 +14,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// SealingKeys holds the keys with which an agent seals messages. All except DevicePrivateKey are fresh random bytes for
-// every exchange. No key and nonce are therefore used twice, even after a restart, in another attempt or on a cloned
-// device.
+// SealingKeys holds the keys with which an agent seals (encrypts and authenticates) messages. All fields except
+// DevicePrivateKey are fresh random bytes for every exchange. Therefore no combination of key and nonce is used twice,
+// even after a restart, in another attempt of a round, or on a cloned device.
 //
-// Seals keep out the broker and agents that are not neighbours. All neighbours of a sender have its key, so only a
-// sender proof shows which of them has sealed a message.
+// Sealing protects messages from the broker and from agents that are not neighbours. All neighbours of a sender have
+// the sender's key, so only a sender proof shows which of these agents has sealed a message.
 type SealingKeys struct {
 	DevicePrivateKey *ecdh.PrivateKey // X25519 private key of the device
-	SenderKey        [32]byte         // key that encrypts the messages of this agent in this block
+	SenderKey        [32]byte         // key that encrypts this agent's messages in this block
 	WrappingSalt     [16]byte         // salt for deriving the keys that encrypt SenderKey for each neighbour
 }
 
-// DeriveDeviceKey derives a device's X25519 key from the seed of its Ed25519 key, so that the device stores one secret
-// for two separate uses.
+// DeriveDeviceKey derives a device's X25519 key from the seed of the device's Ed25519 key. The device can therefore
+// store one secret for two separate uses.
 func DeriveDeviceKey(seed []byte) (*ecdh.PrivateKey, error) {
 	b, err := hkdf.Key(sha256.New, seed, nil, "fl/v1/x25519", 32)
 	if err != nil {
@@ -36,7 +36,7 @@ func DeriveDeviceKey(seed []byte) (*ecdh.PrivateKey, error) {
 	return ecdh.X25519().NewPrivateKey(b)
 }
 
-// senderSealer holds the cipher of one sender's key.
+// senderSealer holds the cipher for the messages of one sender.
 type senderSealer struct{ aead cipher.AEAD }
 
 func newSenderSealer(key []byte) (*senderSealer, error) {
@@ -47,8 +47,8 @@ func newSenderSealer(key []byte) (*senderSealer, error) {
 	return &senderSealer{aead}, nil
 }
 
-// sealNonce returns a nonce that is unique under a sender's key. Snapshots use the step and part as counter, control
-// messages their own counter.
+// sealNonce returns a nonce that is unique under a sender's key. The nonce of a snapshot contains the step and the
+// part, and the nonce of a control message contains a counter of control messages.
 func sealNonce(t wire.PeerMessageType, part uint16, count uint64) []byte {
 	n := make([]byte, chacha20poly1305.NonceSize)
 	n[0] = uint8(t)
@@ -66,7 +66,8 @@ func deriveSharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error)
 	return private.ECDH(theirs)
 }
 
-// newWrappingSealer returns the cipher that wraps a sender's key between the given starts of two programs.
+// newWrappingSealer returns the cipher that encrypts a sender's key for one neighbour. It is valid only between the
+// given processes (boot epochs) of the two agents.
 func newWrappingSealer(secret, salt []byte, h wire.PeerMessageHeader, to wire.PeerInstance) (*senderSealer, error) {
 	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.Sender, h.SenderBootEpoch, to.ID, to.BootEpoch)
 	key, err := hkdf.Key(sha256.New, secret, salt, info, 32)
@@ -76,7 +77,7 @@ func newWrappingSealer(secret, salt []byte, h wire.PeerMessageHeader, to wire.Pe
 	return newSenderSealer(key)
 }
 
-// wrapSenderKey seals a sender's key for a neighbour.
+// wrapSenderKey encrypts a sender's key for one neighbour.
 func wrapSenderKey(k *SealingKeys, secret []byte, h wire.PeerMessageHeader,
 	to wire.PeerInstance) (wrapped [wire.WrappedKeySize]byte,
 	err error) {
@@ -88,7 +89,7 @@ func wrapSenderKey(k *SealingKeys, secret []byte, h wire.PeerMessageHeader,
 	return wrapped, nil
 }
 
-// unwrapSenderKey opens a neighbour's key that is wrapped for self.
+// unwrapSenderKey decrypts a neighbour's key that was encrypted for the agent self.
 func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerInstance, salt,
 	wrapped []byte) (*senderSealer,
 	error) {

@@ -16,8 +16,8 @@ type mixer[T wire.Float] struct {
 	edges       []*mixingEdge[T] // edges in ascending order of id
 	state       mixerState
 	step        uint64    // number of the current local step, counted from 1
-	stateEndsAt time.Time // deadline of the state joining, waiting or draining
-	repeatAt    time.Time // time at which requests (joining) or finish messages (draining) are sent again
+	stateEndsAt time.Time // deadline of the current state: joining, waiting or draining
+	repeatAt    time.Time // time at which requests (while joining) or finish messages (while draining) are sent again
 	freeBuffers [][]T
 	effects     []Effect
 	stats       MixingStats
@@ -34,8 +34,8 @@ const (
 	stateDone
 )
 
-// newMixer returns a mixer that mixes x in place. The host owns x while it performs computeLocalStep; the mixer owns x
-// from then until mixingEnded. newMixer panics if cfg is invalid.
+// newMixer returns a mixer that mixes the parameters x in place. The host owns x while it performs computeLocalStep;
+// otherwise the mixer owns x until mixingEnded. newMixer panics if cfg is invalid.
 func newMixer[T wire.Float](cfg MixingConfig[T], x []T) *mixer[T] {
 	if err := cfg.Validate(); err != nil {
 		panic("d2d: newMixer: " + err.Error())
@@ -55,7 +55,7 @@ func newMixer[T wire.Float](cfg MixingConfig[T], x []T) *mixer[T] {
 // Stats returns the current counters.
 func (m *mixer[T]) Stats() MixingStats { return m.stats }
 
-// Deadline returns the time of the next Tick. It reports false if none is needed.
+// Deadline returns the time at which the caller must deliver the next Tick. It returns false if no Tick is needed.
 func (m *mixer[T]) Deadline() (time.Time, bool) {
 	var first time.Time
 	sooner := func(t time.Time) {
@@ -80,7 +80,7 @@ func (m *mixer[T]) Deadline() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// Step processes one event and returns the effects to perform, in order.
+// Step processes one event and returns the effects that the caller must perform, in order.
 func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 	m.effects = nil
 	switch ev := ev.(type) {
@@ -131,14 +131,14 @@ func (m *mixer[T]) startMixing(now time.Time) {
 	m.beginLocalStep()
 }
 
-// minSnapshotsToJoin is the minimum number of neighbours' snapshots from whose median an agent may start. With fewer, a
-// single malicious neighbour could determine the median.
+// minSnapshotsToJoin is the minimum number of neighbours' snapshots from whose median an agent may start. With fewer
+// snapshots, a single malicious neighbour could determine the median.
 const minSnapshotsToJoin = 3
 
 // joinFromSnapshots begins the block with the coordinate-wise median of the neighbours' snapshots. It waits until all
-// have arrived, or until at least 3 have and no more arrive within the repeat interval. With fewer than 3 snapshots at
-// the deadline, or fewer than 3 neighbours, it begins with its own parameters. While it waits, it sends requests, which
-// make the other end reset the edge if the greeting was lost.
+// snapshots have arrived, or until at least 3 have arrived and no more arrive within the repeat interval. The agent
+// begins with its own parameters if it has fewer than 3 neighbours, or fewer than 3 snapshots at the deadline. While
+// the agent waits, it sends requests. A request makes the other end reset the edge if the greeting was lost.
 func (m *mixer[T]) joinFromSnapshots(now time.Time) {
 	var sent [][]T
 	for _, e := range m.edges {
@@ -168,8 +168,8 @@ func (m *mixer[T]) joinFromSnapshots(now time.Time) {
 	}
 }
 
-// setCoordinateMedians sets dst to the coordinate-wise median. For an even number of vectors it is the mean of the
-// middle two values.
+// setCoordinateMedians sets dst to the coordinate-wise median of several vectors. For an even number of vectors, the
+// median is the mean of the middle two values.
 func setCoordinateMedians[T wire.Float](dst []T, of [][]T) {
 	column := make([]T, len(of))
 	for i := range dst {
@@ -193,7 +193,7 @@ func (m *mixer[T]) beginLocalStep() {
 	m.emitEffect(computeLocalStep{m.step})
 }
 
-// endLocalStep sends a snapshot after the local step on every edge that is ready for one.
+// endLocalStep sends a snapshot of the parameters after a local step, on every edge that is ready for a new snapshot.
 func (m *mixer[T]) endLocalStep(now time.Time) {
 	if m.state != stateComputing {
 		return
@@ -260,8 +260,8 @@ func (m *mixer[T]) advanceState(now time.Time) {
 	}
 }
 
-// mustWaitForNeighbors reports whether the step must still wait for a neighbour. At the deadline it ends the wait.
-// Later steps then no longer wait for neighbours that were silent in MaxSilentWaits consecutive waits.
+// mustWaitForNeighbors reports whether the current step must still wait for a neighbour. At the deadline it ends the
+// wait. Later steps then do not wait for neighbours that were silent in MaxSilentWaits consecutive waits.
 func (m *mixer[T]) mustWaitForNeighbors(now time.Time) bool {
 	late := func(e *mixingEdge[T]) bool { return e.stepsWaitForIt && e.lacksTheirSnapshot() }
 	if !slices.ContainsFunc(m.edges, late) {
@@ -303,7 +303,8 @@ func (m *mixer[T]) applyReadyFlows() {
 	}
 }
 
-// advanceDraining repeats finish messages until all edges are drained or the time is over.
+// advanceDraining repeats finish messages until all edges are drained (both ends have applied all flows) or the time
+// for draining is over.
 func (m *mixer[T]) advanceDraining(now time.Time) {
 	over := !now.Before(m.stateEndsAt)
 	if again := !now.Before(m.repeatAt); again && !over {

@@ -2,8 +2,8 @@ package d2d
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// edgeOfSender returns the edge that a message belongs to. If the message must be ignored, it counts the reason and
-// returns nil.
+// edgeOfSender returns the edge to the sender of a message. If the message must be ignored, edgeOfSender counts the
+// reason and returns nil.
 func (m *mixer[T]) edgeOfSender(p messageSender) *mixingEdge[T] {
 	e := m.edgeToNeighbor(p.AgentID)
 	if e == nil {
@@ -22,8 +22,8 @@ func (m *mixer[T]) countIgnoredMessage(why IgnoreReason) *mixingEdge[T] {
 	return nil
 }
 
-// updateNeighborBoot records the start of the other end's program. In a finite block an edge belongs to a single start,
-// so a restarted neighbour waits for the next block.
+// updateNeighborBoot records the boot epoch of the neighbour's process. In a finite block an edge belongs to a single
+// process of the neighbour, so a restarted neighbour waits for the next block.
 func (m *mixer[T]) updateNeighborBoot(e *mixingEdge[T], boot wire.Epoch) {
 	switch {
 	case e.theirBoot == 0:
@@ -36,8 +36,8 @@ func (m *mixer[T]) updateNeighborBoot(e *mixingEdge[T], boot wire.Epoch) {
 	}
 }
 
-// resetEdge restarts an edge at q = 1. The flow statistics are kept, because otherwise a malicious neighbour could
-// clear them by restarting before each flow.
+// resetEdge restarts the protocol of an edge at the sequence number 1. It keeps the flow statistics, because otherwise
+// a malicious neighbour could clear the statistics by restarting before each flow.
 func (m *mixer[T]) resetEdge(e *mixingEdge[T]) {
 	m.stats.EdgeResets++
 	m.detachSnapshot(&e.previousSnapshot)
@@ -117,13 +117,13 @@ func (m *mixer[T]) handleNeighborFinished(ev neighborFinished) {
 	}
 }
 
-// recordTheirAppliedFlows records that the other end has applied its flows up to seq.
+// recordTheirAppliedFlows records that the other end of the edge has applied all flows up to the sequence number seq.
 func (m *mixer[T]) recordTheirAppliedFlows(e *mixingEdge[T], seq uint64) {
 	e.theirAppliedFlows = max(e.theirAppliedFlows, seq)
 	m.dropUnneededSnapshots(e)
 }
 
-// dropUnneededSnapshots releases this agent's snapshots that neither end of the edge needs any more.
+// dropUnneededSnapshots releases this agent's snapshots that both ends of the edge no longer need.
 func (m *mixer[T]) dropUnneededSnapshots(e *mixingEdge[T]) {
 	if e.seq > 0 && e.theirAppliedFlows >= e.seq-1 {
 		m.detachSnapshot(&e.previousSnapshot)
@@ -133,7 +133,8 @@ func (m *mixer[T]) dropUnneededSnapshots(e *mixingEdge[T]) {
 	}
 }
 
-// detachSnapshot removes an edge's reference to a snapshot and releases the snapshot if it was the last one.
+// detachSnapshot removes an edge's reference to a snapshot. If the reference was the last one, it releases the
+// snapshot.
 func (m *mixer[T]) detachSnapshot(p **parameterSnapshot[T]) {
 	s := *p
 	if s == nil {
@@ -159,7 +160,7 @@ func (m *mixer[T]) copyParameters() []T {
 	return b
 }
 
-// takeSnapshotBuffer returns a buffer for a snapshot. Its content is undefined.
+// takeSnapshotBuffer returns a buffer for a snapshot. The initial content of the buffer is undefined.
 func (m *mixer[T]) takeSnapshotBuffer() []T {
 	n := len(m.freeBuffers)
 	if n == 0 {
@@ -179,7 +180,7 @@ func allFinite[T wire.Float](x []T) bool {
 	return true
 }
 
-// needsNeighborSnapshot reports whether the snapshot with sequence number seq of a neighbour is still needed.
+// needsNeighborSnapshot reports whether the mixer still needs the snapshot with the sequence number seq of a neighbour.
 func (m *mixer[T]) needsNeighborSnapshot(id wire.AgentID, seq uint64) bool {
 	e := m.edgeToNeighbor(id)
 	return e != nil && (seq == e.seq && e.lacksTheirSnapshot() || seq == e.seq+1 && e.theirNextParameters == nil ||

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ring returns Metropolis weights for a ring in which each of n nodes is joined with the next two.
+// ring returns Metropolis weights for a ring in which each of n nodes is joined with the next two nodes.
 func ring(n int) map[[2]int]float64 {
 	w := map[[2]int]float64{}
 	for i := range n {
@@ -21,7 +21,8 @@ func ring(n int) map[[2]int]float64 {
 	return w
 }
 
-// TestLockStep checks that mixing without loss and deadlines is bitwise equal to a synchronous simulator.
+// TestLockStep checks that mixing by messages, without loss and deadlines, is bitwise equal to a simulation in which
+// all nodes mix at the same time.
 func TestLockStep(t *testing.T) {
 	const n, d, steps = 20, 7, 50
 	weights := ring(n)
@@ -62,8 +63,9 @@ func TestLockStep(t *testing.T) {
 	}
 }
 
-// TestConservation checks that the sum over the living agents is conserved. It loses, duplicates, delays and reorders
-// messages and kills one agent. Messages are sealed or unsealed, exact or quantised, in one part or in several.
+// TestConservation checks that the sum of the parameters over the running agents is conserved. The simulation loses,
+// duplicates, delays and reorders messages, and stops one agent. Messages are encrypted or not, exact or quantised, and
+// in one part or in several parts.
 func TestConservation(t *testing.T) {
 	f := fate{loss: 0.2, dup: 0.05, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
 		wait: 100 * time.Millisecond, steps: 300, drain: 5 * time.Second}
@@ -76,7 +78,7 @@ func TestConservation(t *testing.T) {
 		"int4":     func(f *fate) { f.steps, f.codec = 60, spec.CodecInt4 },
 	} {
 		if name == "kill" && testing.Short() {
-			continue // this case equals "sealed", but takes more steps
+			continue // This case equals the case "sealed", but takes more steps.
 		}
 		t.Run(name, func(t *testing.T) {
 			f := f
@@ -91,7 +93,7 @@ func TestConservation(t *testing.T) {
 }
 
 func conserve[T wire.Float](t *testing.T, w *links[T], most float64) {
-	for range 50 { // check the sum in the middle of blocks too
+	for range 50 { // Check the sum in the middle of blocks too.
 		w.run(4000)
 		if d := w.drift(); d > most {
 			t.Fatalf("at %v: drift %g", w.now.Sub(time.Unix(0, 0)), d)
@@ -123,7 +125,8 @@ func conserve[T wire.Float](t *testing.T, w *links[T], most float64) {
 	}
 }
 
-// TestContraction checks that the spread shrinks even if every message is late or many are lost.
+// TestContraction checks that the differences between the agents' parameters shrink even if every message is late or
+// many messages are lost.
 func TestContraction(t *testing.T) {
 	for name, f := range map[string]fate{
 		"late": {delay: 200 * time.Millisecond, late: true},
@@ -145,8 +148,8 @@ func TestContraction(t *testing.T) {
 	}
 }
 
-// TestEndless kills an agent in an endless block. The restarted agent begins from its neighbours' parameters, its edges
-// are reset, and its neighbours accept its new keys.
+// TestEndless stops and restarts an agent in an endless block. It checks that the restarted agent begins from its
+// neighbours' parameters, that the agent's edges are reset, and that the neighbours accept the agent's new keys.
 func TestEndless(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		f := fate{loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond,
@@ -177,8 +180,8 @@ func TestEndless(t *testing.T) {
 	}
 }
 
-// TestSlowNeighbor checks that steps wait for a silent neighbour until the deadline, at most MaxSilentWaits times, and
-// wait again after a message from it.
+// TestSlowNeighbor checks that a step waits for a silent neighbour until the deadline. After MaxSilentWaits such waits,
+// steps must not wait for the neighbour until a message from it arrives.
 func TestSlowNeighbor(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := []float64{1}
@@ -203,7 +206,7 @@ func TestSlowNeighbor(t *testing.T) {
 			t.Fatalf("waited %d times at step %d, want %d", n, m.step-1, want)
 		}
 	}
-	if x[0] != 2.875 { // x is the result of four flows ½(3 − x) from b
+	if x[0] != 2.875 { // x is the result of four flows ½(3 − x) from the neighbour b
 		t.Errorf("x = %v", x)
 	}
 	step(snapshotReceived[float64]{from("c"), 1, []float64{5}})
@@ -221,8 +224,9 @@ func TestSlowNeighbor(t *testing.T) {
 	}
 }
 
-// TestDrainWaitsForTheOtherEnd ends a block on an edge whose flow is applied at this end. The block ends when the other
-// end has applied the flow too. Otherwise the edge is unreconciled at the deadline.
+// TestDrainWaitsForTheOtherEnd ends a block on an edge whose flow was applied only at this end. The block must end when
+// the other end has applied the flow too. If the deadline passes before that, the edge must be reported as
+// unreconciled.
 func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		now, b := time.Unix(0, 0), messageSender{"b", 1, 1}
@@ -252,7 +256,7 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 	}
 }
 
-// TestIgnored sends invalid messages to a mixer.
+// TestIgnored checks that a mixer ignores invalid messages and counts the correct reason.
 func TestIgnored(t *testing.T) {
 	m := newMixer(MixingConfig[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", MixingWeight: 0.5, Boot: 3}},
 		BlockSteps: 2, MaxSilentWaits: 1,
@@ -291,11 +295,11 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-// TestBeginsWithTheMedian checks that a returning agent begins near most of its neighbours, whatever a single neighbour
-// sends.
+// TestBeginsWithTheMedian checks that an agent that returns to a block begins near most of its neighbours' parameters,
+// whatever a single neighbour sends.
 func TestBeginsWithTheMedian(t *testing.T) {
 	for _, tt := range []struct {
-		said []float64 // snapshot of each neighbour; NaN = none
+		said []float64 // snapshot that each neighbour sends; NaN means that it sends none
 		want float64
 	}{
 		{[]float64{1, 1.2, 1e30}, 1.2},
@@ -303,7 +307,7 @@ func TestBeginsWithTheMedian(t *testing.T) {
 		{[]float64{1, 1.5, math.MaxFloat64, 2}, 1.75},
 		{[]float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}, math.MaxFloat64},
 		{[]float64{1, 1e30, 1.2, math.NaN()}, 1.2},
-		{[]float64{1, 1e30, math.NaN()}, 7}, // too few snapshots have arrived, so the agent keeps its own parameters
+		{[]float64{1, 1e30, math.NaN()}, 7}, // Too few snapshots arrive, so the agent keeps its own parameters.
 		{[]float64{1e30, 1e30}, 7},
 	} {
 		cfg := MixingConfig[float64]{Boot: 2, SnapshotTimeout: time.Second, MaxSilentWaits: 3,

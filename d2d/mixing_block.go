@@ -7,65 +7,66 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MixingBlockConfig configures the local steps, answers and saving of a MixingBlock.
+// MixingBlockConfig configures when a MixingBlock takes local steps, answers rounds and is saved.
 type MixingBlockConfig struct {
-	StepsPerMixing uint64 // number of local steps between two mixing steps (m)
-	// StepsUntilAnswer is H, the local steps from RoundAnswerRequested to AnswerRound in an endless block.
+	StepsPerMixing uint64 // number m of local steps between two mixing steps
+	// StepsUntilAnswer is the number H of local steps between the event RoundAnswerRequested and the effect AnswerRound
+	// in an endless block.
 	StepsUntilAnswer uint64
-	// SaveInterval is the time after which an endless block is saved again.
+	// SaveInterval is the time between two saves of an endless block.
 	SaveInterval time.Duration
 }
 
-// MixingBlock combines a message exchange with local steps. It schedules the local steps, the answers to rounds, saving
-// and resting.
+// MixingBlock combines a message exchange with local training steps. It determines when to take local steps, answer a
+// round, save the state, and rest (pause).
 //
-// A finite block answers once, after its last step. An endless block (MixingConfig.BlockSteps is 0) answers each
-// RoundAnswerRequested. A round of federated averaging is a finite block without neighbours, with StepsPerMixing E_k
-// and BlockSteps 1.
+// A finite block answers the round once, after its last step. An endless block (MixingConfig.BlockSteps is 0) answers
+// each RoundAnswerRequested. A round of federated averaging is a finite block without neighbours: BlockSteps is 1, and
+// StepsPerMixing is the number E_k of local steps of agent k.
 //
-// The host performs the effects and passes the events as for an exchange. While IsResting reports true, the host must
-// hold back received messages.
+// The host performs the effects and passes the events, as for a message exchange. While IsResting returns true, the
+// host must hold back received messages.
 type MixingBlock[T wire.Float] struct {
 	cfg           MixingBlockConfig
 	exchange      *messageExchange[T]
 	endless       bool
 	answered      bool
-	issuedSteps   uint64 // number of local steps that the host was asked to compute so far
+	issuedSteps   uint64 // number of local steps that the host has been asked to compute so far
 	begun         bool
 	resting       bool
 	restRequested bool
 	answerPending bool
-	answerAtStep  uint64      // number of the local step after which the pending answer is sent
-	savedAt       time.Time   // time of the last SaveBlock
-	reportedStats MixingStats // counters that earlier answers have already reported
+	answerAtStep  uint64      // number of the local step after which the block answers the pending request
+	savedAt       time.Time   // time of the last effect SaveBlock
+	reportedStats MixingStats // counters as they were reported in the last answer
 	effects       []Effect
 }
 
-// RoundAnswerRequested requests an answer to a round from an endless block, after StepsUntilAnswer more local steps. It
+// RoundAnswerRequested makes an endless block answer a round after StepsUntilAnswer more local steps. It
 // replaces an earlier request.
 type RoundAnswerRequested struct{}
 
-// RestRequirementChanged sets whether an endless block must rest. It rests between two mixing steps, and only if no
-// round waits for its answer.
+// RestRequirementChanged sets whether an endless block must rest (pause). The block rests between two mixing steps, and
+// only if it has no pending RoundAnswerRequested.
 type RestRequirementChanged struct{ MustRest bool }
 
-// StopBlock reports that the host stops the block.
+// StopBlock is delivered when the host stops the block.
 type StopBlock struct{}
 
 func (RoundAnswerRequested) event()   {}
 func (RestRequirementChanged) event() {}
 func (StopBlock) event()              {}
 
-// TakeLocalSteps requests local steps First to Last, counted from 1, on the parameters. The host answers with
-// LocalStepTaken.
+// TakeLocalSteps requests that the host performs the local steps First to Last on the parameters. Steps are counted
+// from 1. The host responds with LocalStepTaken.
 type TakeLocalSteps struct{ First, Last uint64 }
 
-// BlockStarted reports that an endless block has its initial parameters. JoinedFromSnapshots reports whether they are
-// the median of the neighbours' snapshots.
+// BlockStarted is emitted when an endless block has its initial parameters. JoinedFromSnapshots is true if these
+// parameters are the median of the neighbours' snapshots.
 type BlockStarted struct{ JoinedFromSnapshots bool }
 
 // AnswerRound makes the host answer the round with the current parameters. Stats and EdgeMeasurements cover the steps
-// since the last answer. EdgeMeasurements lists the edges with clipped flows, by id.
+// since the previous answer. EdgeMeasurements contains the edges with clipped flows, in the order of neighbour ids.
 type AnswerRound struct {
 	Stats            MixingStats
 	EdgeMeasurements []wire.MixingEdgeMeasurement
@@ -79,8 +80,8 @@ func (BlockStarted) effect()   {}
 func (AnswerRound) effect()    {}
 func (SaveBlock) effect()      {}
 
-// NewMixingBlock returns a MixingBlock that updates x in place. It returns an error for invalid keys of neighbours, and
-// panics if the configuration is invalid.
+// NewMixingBlock returns a MixingBlock that updates the parameters x in place. It returns an error if the keys of a
+// neighbour are invalid, and panics if the configuration is invalid.
 func NewMixingBlock[T wire.Float](cfg MixingBlockConfig, mixing MessageExchangeConfig[T], x []T) (*MixingBlock[T],
 	error) {
 	if cfg.StepsPerMixing == 0 {
@@ -96,13 +97,14 @@ func NewMixingBlock[T wire.Float](cfg MixingBlockConfig, mixing MessageExchangeC
 // Stats returns the current counters.
 func (b *MixingBlock[T]) Stats() MixingStats { return b.exchange.Stats() }
 
-// HasFinished reports whether the block has answered its round and has no neighbours that may still need answers.
+// HasFinished reports whether the block has answered its round and no neighbour may still need a message from the
+// block.
 func (b *MixingBlock[T]) HasFinished() bool { return b.answered }
 
-// IsResting reports whether the block rests. Its neighbours then continue without it.
+// IsResting reports whether the block is resting (paused). The neighbours then continue without this block.
 func (b *MixingBlock[T]) IsResting() bool { return b.resting }
 
-// Deadline returns the time of the next Tick. It reports false if none is needed.
+// Deadline returns the time at which the caller must deliver the next Tick. It returns false if no Tick is needed.
 func (b *MixingBlock[T]) Deadline() (time.Time, bool) {
 	if b.resting {
 		return time.Time{}, false
@@ -110,7 +112,7 @@ func (b *MixingBlock[T]) Deadline() (time.Time, bool) {
 	return b.exchange.Deadline()
 }
 
-// Step processes one event and returns the effects to perform, in order.
+// Step processes one event and returns the effects that the caller must perform, in order.
 func (b *MixingBlock[T]) Step(now time.Time, ev Event) []Effect {
 	b.effects = nil
 	switch ev := ev.(type) {
@@ -150,14 +152,15 @@ func (b *MixingBlock[T]) performExchangeEffects(now time.Time, effects []Effect)
 		case mixingEnded:
 			end = append(end, AnswerRound(e))
 			b.answered = len(b.exchange.peers) == 0
-		default: // the host performs PublishMessage
+		default: // The host performs the effect PublishMessage.
 			b.emitEffect(e)
 		}
 	}
 	b.effects = append(b.effects, end...)
 }
 
-// continueBetweenMixings runs between two mixing steps. It answers, saves and rests, or requests the next local steps.
+// continueBetweenMixings decides what to do between two mixing steps: answer the round, save, rest, or request the next
+// local steps.
 func (b *MixingBlock[T]) continueBetweenMixings(now time.Time) {
 	if !b.endless {
 		b.requestLocalSteps()

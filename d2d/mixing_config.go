@@ -9,13 +9,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Neighbor describes an edge: the agent at its other end, and its weight.
+// Neighbor describes an edge by the agent at the other end and the weight of the edge.
 type Neighbor struct {
 	ID           wire.AgentID
 	MixingWeight float64 // weight w_ij of the edge, equal at both ends
-	ClipBound    float64 // clip bound τ_ij of the edge, equal at both ends; 0 = no bound; see ClippedFlowWeight
-	// Boot is the boot epoch of the neighbour with which to mix. Zero means that the first message from the neighbour
-	// decides.
+	ClipBound    float64 // clip bound τ_ij of the edge, equal at both ends (see ClippedFlowWeight); 0 means no bound
+	// Boot is the boot epoch (process number) of the neighbour with which to mix. Zero means that the agent accepts the
+	// process that sends the first message.
 	Boot wire.Epoch
 	// PublicKey is the neighbour's X25519 public key; nil if messages are not sealed.
 	PublicKey []byte
@@ -25,40 +25,42 @@ type Neighbor struct {
 type MixingConfig[T wire.Float] struct {
 	Boot      wire.Epoch // boot epoch of this agent
 	Neighbors []Neighbor // neighbours in ascending order of ID, without this agent
-	// BlockSteps is H, the number of steps of the block; 0 means an endless block (`server_every: 0`).
+	// BlockSteps is the number H of mixing steps of the block; 0 means an endless block (`server_every: 0`).
 	BlockSteps uint64
 	// JoinTimeout is the time for which an agent that returns to an endless block waits for its neighbours' snapshots.
-	// It begins with their median, or after the timeout with its own parameters. 0 = begin with its own parameters.
+	// The agent begins with the median of the snapshots, or after the timeout with its own parameters. The value 0
+	// means that the agent begins with its own parameters at once.
 	JoinTimeout time.Duration
-	// SnapshotTimeout is the maximum time for which a step waits for its neighbours' snapshots; 0 means no limit.
+	// SnapshotTimeout is the maximum time for which a step waits for the snapshots of the neighbours; 0 means no limit.
 	SnapshotTimeout time.Duration
 	// MaxSilentWaits is the number of consecutive timeouts after which steps no longer wait for a silent neighbour.
-	// They wait for it again when a message from it arrives.
+	// When a message from the neighbour arrives, steps wait for the neighbour again.
 	MaxSilentWaits int
-	// RepeatInterval is the interval at which a missing snapshot is requested. After some unsuccessful requests it
-	// doubles, up to 16 times this value.
+	// RepeatInterval is the interval at which the agent requests a missing snapshot. After some unsuccessful requests
+	// the interval doubles, up to 16 times RepeatInterval.
 	RepeatInterval time.Duration
-	// DrainTimeout is the maximum time after the last step in which late flows are accepted. The first step also waits
-	// at least this long, because neighbours begin a block when its announcement reaches them.
+	// DrainTimeout is the maximum time after the last step during which late flows are applied. The first step also
+	// waits at least this long for snapshots, because each neighbour begins a block only when the block's announcement
+	// has arrived.
 	DrainTimeout time.Duration
 	// Quantize replaces a vector in place by the values that the receivers will decode, so that both ends compute a
 	// flow from the same numbers. It is nil if the encoding is exact.
 	Quantize func(x []T)
-	// Trace, if set, records all changes of the parameters. The laboratory uses it to check that mixing conserves their
-	// sum.
+	// Trace records all changes of the parameters; nil disables it. Experiments use it to check that mixing conserves
+	// the sum of the parameters.
 	Trace ParameterTrace[T]
 }
 
 // ParameterTrace records the changes of the parameters of a block.
 type ParameterTrace[T wire.Float] interface {
-	// MixingStarts is called with the start of the agent's program and the initial parameters x_0. It is called again
-	// if a joining agent adopts the parameters of its neighbours. Mixing modifies x in place.
+	// MixingStarts is called with the boot epoch of the agent's process and the initial parameters x_0. It is called
+	// again if a joining agent adopts the parameters of its neighbours. Mixing modifies x in place.
 	MixingStarts(boot wire.Epoch, x []T)
-	// StepBegins and StepEnds are called before and after each local step.
+	// StepBegins is called before each local step, and StepEnds after each local step.
 	StepBegins()
 	StepEnds()
-	// FlowApplied is called for each flow weight·(theirs − own) on an edge to the given start of a neighbour's program.
-	// A late flow is applied after the step of its snapshots.
+	// FlowApplied is called for each flow weight·(theirs − own) that was applied on the edge to a neighbour's process
+	// with the given boot epoch. The parameter late is true if the flow is applied after the step of its snapshots.
 	FlowApplied(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool)
 }
 

@@ -7,44 +7,44 @@ import "github.com/fedmesh/fedmesh/wire"
 // mixer accepts snapshotReceived, snapshotRequested, neighborFinished and neighborGreeted.
 type Event interface{ event() }
 
-// Start begins the block. The current parameters are x_0.
+// Start begins the block. The current parameters are the initial parameters x_0.
 type Start struct{}
 
 // LocalStepTaken reports that the local step requested by computeLocalStep has been applied to the parameters.
 type LocalStepTaken struct{}
 
-// messageSender identifies the sender of a message and the start of the program that it is addressed to.
+// messageSender identifies the sender of a message and the process of this agent to which the message is addressed.
 type messageSender struct {
 	AgentID      wire.AgentID
 	SenderBoot   wire.Epoch // boot epoch of the sender
-	ReceiverBoot wire.Epoch // boot epoch of the receiver as known to the sender; 0 = unknown
+	ReceiverBoot wire.Epoch // boot epoch of the receiver as known to the sender; 0 means unknown
 }
 
-// snapshotReceived is a snapshot from a neighbour. The mixer takes ownership of Parameters.
+// snapshotReceived is delivered when a snapshot from a neighbour has arrived. The mixer takes ownership of Parameters.
 type snapshotReceived[T wire.Float] struct {
 	Sender      messageSender
-	SnapshotSeq uint64 // sequence number q on this edge
+	SnapshotSeq uint64 // sequence number of the snapshot on this edge
 	Parameters  []T
 }
 
-// snapshotRequested reports that a neighbour has not received this agent's snapshot q.
+// snapshotRequested is delivered when a neighbour requests a snapshot of this agent that it has not received.
 type snapshotRequested struct {
 	Sender      messageSender
 	SnapshotSeq uint64
 }
 
-// neighborFinished reports the progress of a neighbour's end of the edge. The neighbour sends no snapshot after LastSeq
-// and has applied the flows up to AppliedFlowSeq.
+// neighborFinished is delivered when a neighbour reports the progress of its end of the edge. The neighbour sends no
+// snapshot after LastSeq and has applied the flows up to AppliedFlowSeq.
 type neighborFinished struct {
 	Sender                  messageSender
 	LastSeq, AppliedFlowSeq uint64
-	IsEdgeDrained           bool // whether the edge is drained at the sender, so that no answer is needed
+	IsEdgeDrained           bool // whether the sender regards the edge as drained, so that it needs no answer
 }
 
-// neighborGreeted reports that a neighbour has started or restarted.
+// neighborGreeted is delivered when a neighbour has started or restarted.
 type neighborGreeted struct{ Sender messageSender }
 
-// Tick reports that the deadline may have passed.
+// Tick is delivered when the deadline may have passed.
 type Tick struct{}
 
 func (Start) event()               {}
@@ -60,44 +60,46 @@ func (Tick) event()                {}
 // resendSnapshot, releaseSnapshot, requestSnapshot, sendFinish, sendGreeting and mixingEnded.
 type Effect interface{ effect() }
 
-// computeLocalStep requests local step number Step, from 1, on the parameters.
+// computeLocalStep requests that the host performs the local step with the number Step on the parameters. Steps are
+// counted from 1.
 type computeLocalStep struct{ Step uint64 }
 
-// edgeReceiver addresses a snapshot on one edge.
+// edgeReceiver identifies the neighbour that receives a snapshot on one edge.
 type edgeReceiver struct {
 	NeighborID  wire.AgentID
-	Boot        wire.Epoch // boot epoch of the neighbour; 0 = unknown
+	Boot        wire.Epoch // boot epoch of the neighbour; 0 means unknown
 	SnapshotSeq uint64
 }
 
-// sendSnapshot makes the host publish a snapshot. The host seals it before the next call of Step. It keeps the sealed
-// bytes under the step number until releaseSnapshot.
+// sendSnapshot makes the host publish a snapshot. The host encrypts the snapshot before the next call of Step. It keeps
+// the encrypted bytes under the step number until releaseSnapshot.
 type sendSnapshot[T wire.Float] struct {
 	Step       uint64
 	Parameters []T // valid only until the next call of Step
 	Receivers  []edgeReceiver
 }
 
-// resendSnapshot makes the host publish the sealed bytes of a step again.
+// resendSnapshot makes the host publish the encrypted snapshot of a step again.
 type resendSnapshot struct{ Step uint64 }
 
-// releaseSnapshot reports that the sealed bytes of a step are no longer needed.
+// releaseSnapshot is emitted when the encrypted snapshot of a step is no longer needed.
 type releaseSnapshot struct{ Step uint64 }
 
-// requestSnapshot requests a late snapshot from a neighbour.
+// requestSnapshot requests a missing snapshot from a neighbour.
 type requestSnapshot struct{ Receiver edgeReceiver }
 
-// sendFinish reports the progress of this end of the edge to a neighbour.
+// sendFinish informs a neighbour of the progress of this end of the edge.
 type sendFinish struct {
-	Receiver       edgeReceiver // SnapshotSeq is the number of the last snapshot that was sent
+	Receiver       edgeReceiver // receiver; its SnapshotSeq is the number of the last snapshot that was sent
 	AppliedFlowSeq uint64
-	IsEdgeDrained  bool // whether the edge is drained at the sender, so that no answer is needed
+	IsEdgeDrained  bool // whether this agent regards the edge as drained, so that it needs no answer
 }
 
 // sendGreeting informs a neighbour that this agent has started.
 type sendGreeting struct{ Receiver edgeReceiver }
 
-// mixingEnded ends the block. The parameters are x_H. The mixer continues to answer its neighbours.
+// mixingEnded ends the block. The parameters are now the final parameters x_H, after H steps. The mixer continues to
+// answer its neighbours.
 type mixingEnded struct {
 	Stats            MixingStats
 	EdgeMeasurements []wire.MixingEdgeMeasurement
@@ -112,19 +114,19 @@ func (sendFinish) effect()       {}
 func (sendGreeting) effect()     {}
 func (mixingEnded) effect()      {}
 
-// MixingStats holds the counters of a mixer for its block.
+// MixingStats holds a mixer's counters for the current block.
 type MixingStats struct {
 	LocalSteps   uint64
 	AppliedFlows uint64
 	LateFlows    uint64 // number of flows that were applied after the step of their snapshots
-	// SkippedSnapshots is the number of snapshots that were not sent on an edge because its previous flow was not
-	// applied yet.
+	// SkippedSnapshots is the number of snapshots that were not sent on an edge because the edge's previous flow was
+	// not applied yet.
 	SkippedSnapshots uint64
 	TimedOutWaits    uint64 // number of steps that stopped waiting for neighbours at the deadline
 	// UnreconciledEdges is the number of edges on which one end may have applied a flow that the other end has not
 	// applied.
 	UnreconciledEdges uint64
-	// JoinedFromSnapshots reports whether the block began with the median of the neighbours' snapshots.
+	// JoinedFromSnapshots is true if the block began with the median of the neighbours' snapshots.
 	JoinedFromSnapshots bool
 	// EdgeResets is the number of edges that were reset because the neighbour restarted.
 	EdgeResets                          uint64
@@ -132,7 +134,7 @@ type MixingStats struct {
 	IgnoredMessagesByReason             [lastIgnoreReason + 1]uint64
 }
 
-// CountedSince returns the counts added since an earlier state of the counters.
+// CountedSince returns the counts that were added since the earlier state before of the counters.
 func (s MixingStats) CountedSince(before MixingStats) MixingStats {
 	s.LocalSteps -= before.LocalSteps
 	s.AppliedFlows -= before.AppliedFlows

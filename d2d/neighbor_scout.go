@@ -19,7 +19,8 @@ type ScoutConfig struct {
 	// SignBeacon signs a beacon message and returns it. It returns nil while the agent has no attestation; beacons are
 	// then unsigned, and unsigned beacons of others are accepted.
 	SignBeacon func(message []byte) []byte
-	// CheckBeaconProof returns an error if a beacon must be rejected. proof is nil for an unsigned beacon.
+	// CheckBeaconProof returns an error if a beacon must be rejected. The parameter proof is nil for an unsigned
+	// beacon.
 	CheckBeaconProof func(from wire.AgentID, proof *wire.BeaconProof) error
 	Rand             *rand.Rand // random source for the delay of answers to new agents
 }
@@ -29,9 +30,10 @@ const (
 	minBeaconInterval      = 10 * time.Second
 	beaconDoublingAgents   = 16
 	maxNewcomerAnswerDelay = time.Second      // maximum delay of the beacon that answers a new agent
-	maxMissedBeacons       = 3                // number of missed beacons after which an agent is considered dead
+	maxMissedBeacons       = 3                // number of missed beacons after which an agent is considered unreachable
 	maxBeaconInterval      = 10 * time.Minute // upper limit for the interval that a beacon announces
-	maxChoicesPerBeacon    = 10               // maximum number of times the edges are chosen per beacon interval
+	// maximum number of times that the edges are chosen in one beacon interval
+	maxChoicesPerBeacon = 10
 )
 
 // NeighborScout finds an agent's neighbours. It announces the agent to its cell, measures the round-trip time to each
@@ -43,7 +45,7 @@ const (
 // alive.
 type NeighborScout struct {
 	cfg                 ScoutConfig
-	beaconClockStart    time.Time // time at which the timestamps of this agent's beacons start
+	beaconClockStart    time.Time // time to which the timestamps of this agent's beacons are relative
 	otherAgentByID      map[wire.AgentID]*otherAgent
 	nextBeaconAt        time.Time // time of this agent's next beacon; zero while disconnected
 	nextEdgeChoiceAt    time.Time // time of the next choice of edges; zero if no new beacon has arrived
@@ -55,35 +57,37 @@ type NeighborScout struct {
 
 // otherAgent is another agent of the cell.
 type otherAgent struct {
-	boot             wire.Epoch
-	beaconReceivedAt time.Time // arrival time of the latest beacon that was not retained; zero = none
-	aliveUntil       time.Time // time at which the agent is considered dead unless another beacon arrives
+	boot wire.Epoch
+	// arrival time of the latest beacon that was not retained; zero means that none has arrived
+	beaconReceivedAt time.Time
+	aliveUntil       time.Time // time at which the agent is considered unreachable unless another beacon arrives
 	lastBeacon       wire.Beacon
-	rtt              time.Duration // round-trip time; 0 = unknown
-	reportedRTT      time.Duration // value of rtt in own beacons; updated only when rtt has doubled or halved
+	rtt              time.Duration // round-trip time to the agent; 0 means unknown
+	// round-trip time that this agent's beacons report; it changes only when rtt has doubled or halved
+	reportedRTT time.Duration
 }
 
 // Events and effects of a NeighborScout, in addition to Tick.
 type (
-	// BrokerLinkChanged reports whether the broker is connected.
+	// BrokerLinkChanged is delivered when the connection to the broker is established or lost.
 	BrokerLinkChanged struct{ IsConnected bool }
-	// BeaconReceived is a message on an agent's beacon topic. An empty payload means that the agent has deleted its
-	// beacon.
+	// BeaconReceived is delivered when a message on an agent's beacon topic has arrived. An empty payload means that
+	// the agent has deleted its beacon.
 	BeaconReceived struct {
 		TopicOwner wire.AgentID // agent to which the topic belongs
 		Payload    []byte
 		IsRetained bool // whether the broker had retained the message, so that its age is unknown
 	}
-	// AttestationReceived reports that this agent can now sign its beacons.
+	// AttestationReceived is delivered when this agent becomes able to sign its beacons.
 	AttestationReceived struct{}
 	// PublishBeacon makes the host publish the agent's beacon as a retained message.
 	PublishBeacon struct{ Payload []byte }
-	// NeighborsChosen reports a change of the chosen neighbours, in id order.
+	// NeighborsChosen is emitted when the set of chosen neighbours has changed. Neighbours are in id order.
 	NeighborsChosen struct {
 		Neighbors            []wire.AgentID
 		AliveOtherAgentCount int // number of other agents of the cell that are alive
 	}
-	// BeaconRejected reports a rejected beacon and the reason.
+	// BeaconRejected is emitted when a beacon was rejected, with the reason.
 	BeaconRejected struct {
 		TopicOwner wire.AgentID
 		Err        error
@@ -97,7 +101,7 @@ func (PublishBeacon) effect()      {}
 func (NeighborsChosen) effect()    {}
 func (BeaconRejected) effect()     {}
 
-// NewNeighborScout returns a NeighborScout without a link. It panics if cfg is invalid.
+// NewNeighborScout returns a NeighborScout that is not connected to the broker. It panics if cfg is invalid.
 func NewNeighborScout(cfg ScoutConfig) *NeighborScout {
 	if cfg.Boot == 0 || cfg.MaxNeighbors < 1 || cfg.MaxNeighbors > wire.MaxNeighbors || cfg.Rand == nil ||
 		cfg.SignBeacon == nil || cfg.CheckBeaconProof == nil {
@@ -108,7 +112,7 @@ func NewNeighborScout(cfg ScoutConfig) *NeighborScout {
 	return &NeighborScout{cfg: cfg, otherAgentByID: map[wire.AgentID]*otherAgent{}}
 }
 
-// Deadline returns the time of the next Tick. It reports false if none is needed.
+// Deadline returns the time at which the caller must deliver the next Tick. It returns false if no Tick is needed.
 func (s *NeighborScout) Deadline() (time.Time, bool) {
 	if !s.nextEdgeChoiceAt.IsZero() && s.nextEdgeChoiceAt.Before(s.nextBeaconAt) {
 		return s.nextEdgeChoiceAt, true
@@ -200,14 +204,14 @@ func (s *NeighborScout) scheduleEdgeChoice(now time.Time) {
 	}
 }
 
-// beaconInterval returns the interval between beacons in a cell with the given number of other agents. It grows with
-// that number, like the size of a beacon.
+// beaconInterval returns the interval between two beacons in a cell with the given number of other agents. The interval
+// grows with the number of agents, because the size of a beacon does.
 func beaconInterval(others int) time.Duration {
 	return minBeaconInterval + minBeaconInterval*time.Duration(others)/beaconDoublingAgents
 }
 
-// ensureOtherAgent returns the entry of an agent, and creates it if necessary. In a full cell it first removes the
-// agents that are no longer alive.
+// ensureOtherAgent returns the entry of another agent, and creates the entry if necessary. In a full cell it first
+// removes the agents that are considered unreachable.
 func (s *NeighborScout) ensureOtherAgent(now time.Time, id wire.AgentID) (*otherAgent, error) {
 	o := s.otherAgentByID[id]
 	if o != nil {
@@ -226,8 +230,8 @@ func (s *NeighborScout) ensureOtherAgent(now time.Time, id wire.AgentID) (*other
 
 func (o *otherAgent) isAlive(now time.Time) bool { return now.Before(o.aliveUntil) }
 
-// bringNextBeaconForward schedules the next beacon earlier, because a new agent needs the echo in this beacon to
-// measure the round-trip time.
+// bringNextBeaconForward schedules this agent's next beacon earlier. A new agent needs the echo of its timestamp in
+// this beacon to measure the round-trip time.
 func (s *NeighborScout) bringNextBeaconForward(now time.Time) {
 	soon := now.Add(time.Duration(s.cfg.Rand.Int64N(int64(maxNewcomerAnswerDelay))))
 	if !s.nextBeaconAt.IsZero() && soon.Before(s.nextBeaconAt) {
@@ -236,7 +240,7 @@ func (s *NeighborScout) bringNextBeaconForward(now time.Time) {
 }
 
 // updateRTT updates the round-trip time from another agent's echo of this agent's beacon. A shorter time is adopted
-// immediately and a longer one slowly, because delays above the minimum are caused by queues.
+// immediately and a longer time slowly, because times above the minimum are caused by queues.
 func (s *NeighborScout) updateRTT(now time.Time, o *otherAgent) {
 	i, found := slices.BinarySearchFunc(o.lastBeacon.PeerEchoes, s.cfg.OwnID, compareEchoAgentID)
 	if !found || o.lastBeacon.PeerEchoes[i].BootEpoch != s.cfg.Boot {
@@ -283,8 +287,7 @@ func (s *NeighborScout) publishBeacon(now time.Time) {
 	s.scheduleEdgeChoice(now)
 }
 
-// chooseEdges chooses the edges from the latest beacons. A choice that is made twice in a row is stable and is
-// reported.
+// chooseEdges chooses the edges from the latest beacons. It reports a choice only if two successive choices are equal.
 func (s *NeighborScout) chooseEdges(now time.Time) {
 	s.nextEdgeChoiceAt = time.Time{}
 	alive := s.aliveAgents(now)
@@ -310,7 +313,7 @@ func (s *NeighborScout) aliveAgents(now time.Time) []wire.AgentID {
 	return ids
 }
 
-// buildOwnBeacon returns a beacon with the echoes of the other agents.
+// buildOwnBeacon returns this agent's beacon, which echoes the timestamps of the other agents' beacons.
 func (s *NeighborScout) buildOwnBeacon(now time.Time, alive []wire.AgentID) wire.Beacon {
 	b := wire.Beacon{
 		NextBeaconMillis: uint32(beaconInterval(len(s.otherAgentByID)).Milliseconds()),

@@ -14,15 +14,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// cell simulates scouts at one broker, which retains their last beacons.
+// cell simulates several scouts at one broker, which retains the last beacon of each scout.
 type cell struct {
 	t      *testing.T
 	rng    *rand.Rand
 	now    time.Time
 	ids    []wire.AgentID
-	scouts map[wire.AgentID]*NeighborScout // scouts of the living agents
+	scouts map[wire.AgentID]*NeighborScout // scouts of the agents that are running
 	found  map[wire.AgentID][]wire.AgentID
-	news   int // number of NeighborsChosen effects
+	news   int // number of NeighborsChosen effects so far
 	kept   map[wire.AgentID][]byte
 	under  []delivery
 	link   func(id wire.AgentID) time.Duration // maximum one-way delay between an agent and the broker
@@ -49,7 +49,7 @@ func newCell(t *testing.T, n, degree int) *cell {
 	return c
 }
 
-// hall is the cell of these tests.
+// hall is the beacon cell that these tests use.
 var hall = wire.BeaconCell{Federation: "plant", CellName: "hall"}
 
 // keyOf returns a key that is different for each id.
@@ -58,7 +58,7 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
-// wordOf returns the coordinator's attestation of an agent's key.
+// wordOf returns the coordinator's signed attestation of an agent's key.
 func wordOf(id wire.AgentID) wire.AgentKeyAttestation {
 	word := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(keyOf(id))}
 	word.CoordinatorSignature = wire.Signature(ed25519.Sign(keyOf(wire.CoordinatorID),
@@ -74,7 +74,7 @@ func signedBy(id wire.AgentID) func([]byte) []byte {
 	}
 }
 
-// signed accepts only signed beacons.
+// signed is a beacon check that accepts only signed beacons.
 func signed(from wire.AgentID, proof *wire.BeaconProof) error {
 	if proof == nil || !proof.Attestation.Verify(wire.Ed25519{}, hall.Federation, from,
 		keyOf(wire.CoordinatorID).Public().(ed25519.PublicKey)) || !proof.Verify(wire.Ed25519{}, hall) {
@@ -83,14 +83,14 @@ func signed(from wire.AgentID, proof *wire.BeaconProof) error {
 	return nil
 }
 
-// open returns the configuration of an agent without an attestation.
+// open returns the configuration of an agent without an attestation, whose beacons are not signed.
 func open(id wire.AgentID, boot wire.Epoch, degree int, rng *rand.Rand) ScoutConfig {
 	return ScoutConfig{OwnID: id, Boot: boot, MaxNeighbors: degree, Rand: rng,
 		SignBeacon:       func([]byte) []byte { return nil },
 		CheckBeaconProof: func(wire.AgentID, *wire.BeaconProof) error { return nil }}
 }
 
-// boot starts or restarts an agent.
+// boot starts or restarts the scout of an agent.
 func (c *cell) boot(id wire.AgentID, boot wire.Epoch, place wire.AgentLocation) {
 	c.scouts[id] = NewNeighborScout(ScoutConfig{OwnID: id, Boot: boot, Location: place, MaxNeighbors: c.degree,
 		Rand:       c.rng,
@@ -135,7 +135,7 @@ func (c *cell) step(id wire.AgentID, ev Event) {
 	}
 }
 
-// run advances the clock by d.
+// run advances the simulated clock by d.
 func (c *cell) run(d time.Duration) {
 	for end := c.now.Add(d); ; {
 		at, next := end, func() {}
@@ -163,7 +163,7 @@ func (c *cell) run(d time.Duration) {
 	}
 }
 
-// edges returns the edges reported by both ends. It checks the reports of all agents.
+// edges returns the edges between agents. It checks that both ends of each edge report the edge.
 func (c *cell) edges() map[[2]wire.AgentID]bool {
 	edges := map[[2]wire.AgentID]bool{}
 	for id, to := range c.found {
@@ -200,8 +200,8 @@ func (c *cell) parts() int {
 	return n
 }
 
-// TestScoutsAgree checks that agents that start together soon agree on one graph. Both ends choose each edge, the graph
-// is connected, and all agents have the maximum number of neighbours.
+// TestScoutsAgree checks that agents that start together soon choose the same graph. Both ends must choose each edge,
+// the graph must be connected, and all agents must have the maximum number of neighbours.
 func TestScoutsAgree(t *testing.T) {
 	for _, tt := range []struct{ n, degree, edges int }{{1, 4, 0}, {2, 4, 1}, {5, 2, 4}, {20, 4, 39}, {50, 6, 149}} {
 		if tt.n > 20 && testing.Short() {
@@ -221,7 +221,7 @@ func TestScoutsAgree(t *testing.T) {
 	}
 }
 
-// TestScoutsWithLoss checks that the agents still agree if beacons are lost or up to 3 ms late.
+// TestScoutsWithLoss checks that the agents still choose the same graph if beacons are lost or delayed by up to 3 ms.
 func TestScoutsWithLoss(t *testing.T) {
 	c := newCell(t, 12, 3)
 	c.loss, c.link = 0.2, func(wire.AgentID) time.Duration { return 3 * time.Millisecond }
@@ -240,8 +240,8 @@ func TestScoutsWithLoss(t *testing.T) {
 	}
 }
 
-// TestScoutsChooseTheNear checks that near agents are preferred. Agents on a slow link get one edge that connects them,
-// and further edges only if their peers accept more neighbours.
+// TestScoutsChooseTheNear checks that agents with short round-trip times become neighbours. Agents on a slow link must
+// get one edge that connects them, and further edges only if their peers accept more neighbours.
 func TestScoutsChooseTheNear(t *testing.T) {
 	c := newCell(t, 10, 3)
 	slow := func(id wire.AgentID) bool { return id >= "n004" }
@@ -271,15 +271,15 @@ func TestScoutsChooseTheNear(t *testing.T) {
 	}
 }
 
-// TestScoutsChooseByPlace checks that locations decide if the round-trip times are equal. Agents on a line with two
-// neighbours each form the line.
+// TestScoutsChooseByPlace checks that the locations decide if all round-trip times are equal: agents that stand in a
+// row and accept two neighbours each must become connected in the order of the row.
 func TestScoutsChooseByPlace(t *testing.T) {
 	c := newCell(t, 8, 2)
 	c.bootAll(func(i int) wire.AgentLocation { return wire.AgentLocation{IsKnown: true, X: float64(i * 3 % 8)} })
 	c.run(time.Minute)
 	at := func(id wire.AgentID) int { return slices.Index(c.ids, id) * 3 % 8 }
 	for e := range c.edges() {
-		if d := at(e[0]) - at(e[1]); d*d != 1 && d*d != 49 { // an edge between the ends of the line is allowed too
+		if d := at(e[0]) - at(e[1]); d*d != 1 && d*d != 49 { // An edge between the two ends of the row is allowed too.
 			t.Errorf("edge %v between places %d and %d", e, at(e[0]), at(e[1]))
 		}
 	}
@@ -288,8 +288,8 @@ func TestScoutsChooseByPlace(t *testing.T) {
 	}
 }
 
-// TestScoutsForgetTheDead checks that a silent agent is removed, and that its retained beacon does not revive it, not
-// even for newcomers.
+// TestScoutsForgetTheDead checks that an agent that sends no more beacons is removed. The agent's retained beacon must
+// not bring the agent back, even for agents that join later.
 func TestScoutsForgetTheDead(t *testing.T) {
 	c := newCell(t, 6, 2)
 	late := c.ids[5]
@@ -315,12 +315,12 @@ func TestScoutsForgetTheDead(t *testing.T) {
 	if c.parts() != 1 || len(c.found[late]) == 0 {
 		t.Errorf("%d parts, the newcomer has %v", c.parts(), c.found[late])
 	}
-	c.boot(dead, 2, nowhere(2)) // the dead agent restarts
+	c.boot(dead, 2, nowhere(2)) // Restart the removed agent.
 	c.run(time.Minute)
 	if len(c.found[dead]) == 0 || c.parts() != 1 {
 		t.Errorf("after its restart %s has %v, %d parts", dead, c.found[dead], c.parts())
 	}
-	for _, id := range c.ids { // each agent that leaves the cell must be removed immediately
+	for _, id := range c.ids { // Each agent that leaves the cell must be removed immediately.
 		if id != dead {
 			c.step(id, BeaconReceived{TopicOwner: dead})
 		}
@@ -379,12 +379,13 @@ func TestScoutRefuses(t *testing.T) {
 		id := wire.AgentID(fmt.Sprint("z", i))
 		effects := s.Step(now.Add(2*time.Second), BeaconReceived{TopicOwner: id, Payload: beacon(id)})
 		full := slices.ContainsFunc(effects, func(e Effect) bool { _, ok := e.(BeaconRejected); return ok })
-		if full != (i == wire.MaxPeerEchoes-1) { // agent "b" is already in the cell
+		if full != (i == wire.MaxPeerEchoes-1) { // The agent "b" is already in the cell.
 			t.Errorf("agent %d of the cell is refused: %v", i, full)
 		}
 	}
 	for _, e := range s.Step(now.Add(time.Minute), BeaconReceived{TopicOwner: "y", Payload: beacon("y")}) {
-		if u, ok := e.(BeaconRejected); ok { // all other agents are dead by now, so there is room for a new one
+		// All other agents are considered unreachable by now, so the cell can accept a new agent.
+		if u, ok := e.(BeaconRejected); ok {
 			t.Error(u.Err)
 		}
 	}
@@ -393,7 +394,8 @@ func TestScoutRefuses(t *testing.T) {
 	}
 }
 
-// TestScoutTakesSigned checks that a beacon is accepted if its sender has signed it for this cell, and only once.
+// TestScoutTakesSigned checks that a beacon is accepted only if its sender has signed it for this cell, and is accepted
+// only once.
 func TestScoutTakesSigned(t *testing.T) {
 	now := time.Unix(0, 0)
 	m := wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: "b", SenderBootEpoch: 3},
@@ -435,7 +437,7 @@ func TestScoutTakesSigned(t *testing.T) {
 	}
 }
 
-// FuzzScout passes fuzzed messages on beacon topics, to which outsiders may write, to a scout.
+// FuzzScout passes fuzzed messages on beacon topics to a scout, since outsiders may write to these topics.
 func FuzzScout(f *testing.F) {
 	c := newCell(&testing.T{}, 3, 2)
 	for i, id := range c.ids {

@@ -6,11 +6,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AddParameterFlow adds the flow weight·(neighbour − own) of one edge to dst, element by element. Difference, product
-// and sum are each rounded to T, so the other end adds the exact negative of this flow. dst may be own only if no later
-// flow of the step needs own, because all flows of a step use the vectors before the step.
+// AddParameterFlow adds the flow weight·(neighbour − own) of one edge to dst, element by element. The difference, the
+// product and the sum are each rounded to T, so the other end of the edge adds the exact negative of this flow. All
+// flows of a step use the vectors before the step. Therefore dst may be own only if no later flow of the step needs
+// own.
 //
-// It panics if the lengths differ.
+// AddParameterFlow panics if the lengths of the vectors differ.
 func AddParameterFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {
 	if len(own) != len(dst) || len(neighbour) != len(dst) {
 		panic(fmt.Sprintf("d2d: AddParameterFlow: lengths differ: the vectors have %d and %d elements, the "+
@@ -21,7 +22,7 @@ func AddParameterFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {
 	}
 }
 
-// addTwoParameterFlows is equivalent to two calls of AddParameterFlow, with one pass over dst.
+// addTwoParameterFlows is equivalent to two calls of AddParameterFlow, but needs only one pass over dst.
 func addTwoParameterFlows[T wire.Float](dst []T, own []T, v, w T, a, b []T) {
 	own, a, b = own[:len(dst)], a[:len(dst)], b[:len(dst)]
 	for k, sum := range dst {
@@ -32,7 +33,7 @@ func addTwoParameterFlows[T wire.Float](dst []T, own []T, v, w T, a, b []T) {
 	}
 }
 
-// addFourParameterFlows is equivalent to four calls of AddParameterFlow, with one pass over dst.
+// addFourParameterFlows is equivalent to four calls of AddParameterFlow, but needs only one pass over dst.
 func addFourParameterFlows[T wire.Float](dst []T, own []T, weights [4]T, a, b, c, d []T) {
 	own, a, b, c, d = own[:len(dst)], a[:len(dst)], b[:len(dst)], c[:len(dst)], d[:len(dst)]
 	u, v, w, z := weights[0], weights[1], weights[2], weights[3]

@@ -26,7 +26,7 @@ type blockScript struct {
 // TestBlockTranscripts runs every script in testdata/block and compares the effects with the expected ones. The lines
 // of a script are comments (#), commands, optionally after "at TIME", and indented expected effects.
 //
-//	new KEY=N…          every, within, steps (of mixing; 0 = no end), neighbours, join (s); times are 1 s,
+//	new KEY=N…          every, within, steps (of mixing; 0 means no end), neighbours, join (s); times are 1 s,
 //	                    SaveInterval is 10 m
 //	start stepped wanted bar free stop tick
 //	snapshot ID Q       neighbour ID sends its snapshot q

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// proofKeys holds the MAC keys of one edge, which only its two ends can derive. All neighbours of a sender know its
-// sealing key, so only these keys prove the sender of a message.
+// proofKeys holds the message authentication keys of one edge, which only the two ends of the edge can derive. All
+// neighbours of a sender know the sender's sealing key, so only the proof keys show which agent has sent a message.
 type proofKeys struct{ sendKey, receiveKey hash.Hash }
 
 func newProofKeys(secret []byte, h wire.PeerMessageHeader, other wire.AgentID) (p proofKeys, err error) {
@@ -25,14 +25,15 @@ func newProofKeys(secret []byte, h wire.PeerMessageHeader, other wire.AgentID) (
 	return proofKeys{key(h.Sender, other), key(other, h.Sender)}, err
 }
 
-// senderProof returns the HMAC-SHA256 of a message's SHA-256, truncated to 16 bytes.
+// senderProof returns the proof of a message's sender: the HMAC-SHA256 of the message's SHA-256 digest, truncated to 16
+// bytes.
 func senderProof(key hash.Hash, message [sha256.Size]byte) []byte {
 	key.Reset()
 	key.Write(message[:])
 	return key.Sum(nil)[:wire.PeerProofSize]
 }
 
-// appendSenderProofs appends one proof for each receiver to a sealed message.
+// appendSenderProofs appends one proof for each receiver to an encrypted message.
 func (e *messageExchange[T]) appendSenderProofs(message []byte, all ...edgeReceiver) []byte {
 	if !e.addsProofs {
 		return message
@@ -46,7 +47,8 @@ func (e *messageExchange[T]) appendSenderProofs(message []byte, all ...edgeRecei
 
 var errInvalidSenderProof = errors.New("invalid sender proof")
 
-// checkSenderProof verifies the i-th proof of a message. It returns the message and its sealed part without the proofs.
+// checkSenderProof verifies the i-th sender proof of a message. It returns the message and its encrypted part, both
+// without the proofs.
 func (e *messageExchange[T]) checkSenderProof(p *neighborPeer, payload, sealed []byte, i, of int) (message, seal []byte,
 	err error) {
 	if !e.addsProofs {

@@ -8,9 +8,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestNeighborSpeaksForNobodyElse checks that sender proofs prevent impersonation. A neighbour has the key with which
-// another agent seals, and could send messages in that agent's name to a third one. With proofs it can neither send its
-// own message nor forward a message that was proved to it.
+// TestNeighborSpeaksForNobodyElse checks that sender proofs prevent impersonation. A neighbour knows the key with which
+// another agent encrypts messages, and could send messages in that agent's name to a third agent. With proofs, the
+// third agent must reject such messages. It must also reject a message that the other agent sent to the neighbour and
+// the neighbour forwards.
 func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 	now := time.Unix(0, 0)
 	for _, proofs := range []bool{true, false} {
@@ -19,7 +20,7 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 		for _, from := range l.nodes {
 			from.ex.Step(now, Start{})
 		}
-		for range 2 { // repeat, so that all agents receive all keys
+		for range 2 { // Repeat the exchange, so that all agents receive all keys.
 			for _, from := range l.nodes {
 				from.ex.scheduleGreeting(now.Add(-time.Hour))
 				from.ex.greetingInterval = 0
@@ -39,7 +40,7 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 			make([]byte, 16),
 			forged)
 		forged = liar.appendSenderProofs(forged,
-			edgeReceiver{NeighborID: third.cfg.Self}) // the attacker shares only this key with the third agent
+			edgeReceiver{NeighborID: third.cfg.Self}) // The attacker shares only this key with the third agent.
 		before := third.Stats().IgnoredMessagesByReason[IgnoreUnsealFailed]
 		third.Step(now, MessageReceived{forged})
 		taken := third.mixer.edgeToNeighbor(a.cfg.Self).theirNextParameters != nil

@@ -10,14 +10,14 @@ const (
 	// MaxAttempts is the number of failed attempts per source and minute after which AttemptLimiter blocks the source.
 	MaxAttempts    = 5
 	attemptWindow  = time.Minute
-	maxSourceCount = 1 << 15 // maximum number of sources per window
+	maxSourceCount = 1 << 15 // maximum number of sources per time window
 )
 
-// AttemptLimiter limits failed attempts to guess a secret. It counts them per source: an IPv4 address or an IPv6 /64
-// network. The zero value is ready to use. It is safe for concurrent use.
+// AttemptLimiter limits failed attempts to guess a secret. It counts the attempts per source, which is an IPv4 address
+// or an IPv6 /64 network. The zero value is ready to use. It is safe for concurrent use.
 type AttemptLimiter struct {
 	mu                                sync.Mutex
-	windowStart                       time.Time // start of the current window
+	windowStart                       time.Time // time at which the current window started
 	currentBySource, previousBySource map[netip.Prefix]int
 }
 
@@ -27,12 +27,12 @@ func SourcePrefix(a netip.Addr) netip.Prefix {
 	if a = a.Unmap().WithZone(""); a.Is4() {
 		bits = 32
 	}
-	p, _ := a.Prefix(bits) // an invalid address yields the zero prefix
+	p, _ := a.Prefix(bits) // For an invalid address, the result is the zero prefix.
 	return p
 }
 
 // rotateWindow starts the next time window after attemptWindow, or earlier if the current window has maxSourceCount
-// sources. It keeps the counts of the window that has ended and drops older counts.
+// sources. It keeps the counts of the window that has just ended and drops older counts.
 func (l *AttemptLimiter) rotateWindow(at time.Time) {
 	if passed := at.Sub(l.windowStart); passed >= attemptWindow || l.currentBySource == nil ||
 		len(l.currentBySource) >= maxSourceCount {
@@ -43,7 +43,7 @@ func (l *AttemptLimiter) rotateWindow(at time.Time) {
 	}
 }
 
-// IsSourceBlocked reports whether the source of an address has used all its attempts.
+// IsSourceBlocked reports whether the source of an address has reached the maximum number of failed attempts.
 func (l *AttemptLimiter) IsSourceBlocked(a netip.Addr, at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestAttemptsAreBounded checks that memory is bounded for any number of sources, and that the latest source stays
-// blocked.
+// TestAttemptsAreBounded checks that the memory is bounded for any number of sources, and that the most recent source
+// remains blocked.
 func TestAttemptsAreBounded(t *testing.T) {
 	var l AttemptLimiter
 	at, a := time.Unix(1, 0), netip.MustParseAddr("192.0.2.7")
@@ -28,8 +28,8 @@ func TestAttemptsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSourcePrefix checks that addresses of one IPv6 /64 network are one source, and a mapped IPv4 address is the IPv4
-// address.
+// TestSourcePrefix checks that all addresses of an IPv6 /64 network belong to the same source, and that an IPv4 address
+// mapped to IPv6 belongs to the same source as the IPv4 address.
 func TestSourcePrefix(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string

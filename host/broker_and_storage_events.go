@@ -24,8 +24,9 @@ var (
 // BrokerLinkChanged reports that the broker connection was established, was lost, or could not be established.
 type BrokerLinkChanged struct {
 	IsConnected bool
-	Err         error     // reason for the disconnection; nil if connected
-	ReconnectAt time.Time // end of a planned disconnection of an agent; zero if it is unplanned
+	Err         error // reason for the disconnection; nil if connected
+	// time at which a planned disconnection of an agent ends; zero if the disconnection is unplanned
+	ReconnectAt time.Time
 }
 
 // Describe implements observe.Event. It writes no log message, because the MQTT session logs changes of the connection.
@@ -53,7 +54,8 @@ type RefusedSubscriptionsChanged struct {
 	NeighborBrokerFilters []string // subscriptions that a separate broker for neighbours refuses
 }
 
-// Describe implements observe.Event. Refused neighbour subscriptions do not make an agent unready.
+// Describe implements observe.Event. An agent remains ready if only subscriptions at the neighbours' broker are
+// refused.
 func (e RefusedSubscriptionsChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(refusedSubscriptions, float64(len(e.Filters)+len(e.NeighborBrokerFilters)))
 	if len(e.Filters)+len(e.NeighborBrokerFilters) == 0 {
@@ -104,7 +106,7 @@ var storageOK = &observe.Metric{Name: "storage_ok", Kind: observe.GaugeKind, Ini
 	Help:         "Whether writes to the state folder succeed (1) or fail and are retried (0)."}
 
 // StorageFailing reports that a write to the state folder has failed for the first time. The program retries the write
-// and delays dependent operations.
+// and delays operations that depend on it.
 type StorageFailing struct {
 	Operation string // description of the write in the infinitive, such as "save the model"
 	Err       error
@@ -141,8 +143,8 @@ const (
 	DropReasonUnsent    = "unsent"    // the connection was lost before a message was sent
 )
 
-// NewDroppedMessagesMetric returns the counter of dropped MQTT messages. reasons are the program's own reasons for
-// dropping a received message.
+// NewDroppedMessagesMetric returns the counter of dropped MQTT messages. The parameter reasons contains the program's
+// own reasons for dropping a received message.
 func NewDroppedMessagesMetric(reasons []string) *observe.Metric {
 	series := [][]string{{DirectionSent, DropReasonUnsent}, {DirectionReceived, DropReasonOversized}}
 	for _, reason := range reasons {

@@ -14,15 +14,17 @@ type JobRuntime interface {
 	// Go runs job concurrently with its caller.
 	Go(job func())
 	NewWaiter() JobWaiter
-	// WithDeadline is like context.WithDeadline, with the clock of this runtime.
+	// WithDeadline is like context.WithDeadline, but uses the clock of this runtime.
 	WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc)
 }
 
-// JobWaiter blocks one job until an event, a call of Wake or a timeout. Jobs must not block in any other way.
+// JobWaiter blocks a job until an event arrives, Wake is called, or a timeout expires. Jobs must not block in any other
+// way.
 type JobWaiter interface {
-	// Wait blocks until Wake is called (also since the previous Wait), an event arrives, the time until is reached
-	// (zero means no timeout) or ctx ends, but it may also return earlier. e is nil unless an event arrived, open is
-	// false if events is closed, and events may be nil.
+	// Wait blocks until one of the following happens: Wake is called (or was called since the previous Wait), an event
+	// arrives, the time until is reached, or ctx ends. It may also return earlier. A zero until means no timeout, and
+	// events may be nil. The result e is nil unless an event has arrived, and open is false if the channel events is
+	// closed.
 	Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (e mqtt.Event, open bool)
 	// Wake makes the current or the next Wait return. It never blocks.
 	Wake()
@@ -49,7 +51,7 @@ func (RealTimeRuntime) NewWaiter() JobWaiter {
 
 type realTimeWaiter struct {
 	wakeSignal chan struct{}
-	timer      *time.Timer // created by the first wait with a timeout
+	timer      *time.Timer // timer that the first wait with a timeout creates
 }
 
 func (w *realTimeWaiter) Wake() {

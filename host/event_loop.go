@@ -15,7 +15,7 @@ import (
 var ErrClosed = errors.New("the connection was closed")
 
 // EventLoop runs the goroutine that owns the state of a program. Concurrent jobs pass functions to the loop, which
-// calls them on this goroutine.
+// calls these functions on its goroutine.
 type EventLoop struct {
 	JobRuntime
 	waiter     JobWaiter // waiter of the loop's goroutine
@@ -28,8 +28,8 @@ type EventLoop struct {
 	runningJobs   int         // number of jobs that are still running
 }
 
-// loopCall is a function to call on the loop's goroutine. callerWaiter is notified after the loop has dequeued the
-// call.
+// loopCall is a function that must be called on the loop's goroutine. The loop notifies callerWaiter after it has
+// removed the call from the queue.
 type loopCall struct {
 	callback     func()
 	callerWaiter JobWaiter
@@ -98,7 +98,7 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 			}
 		}
 		switch now := o.Now(); {
-		case ctx.Err() != nil: // jobs may have been cancelled, so drop their results
+		case ctx.Err() != nil: // Jobs may have been cancelled, so drop their results.
 			return nil
 		case !open:
 			return ErrClosed
@@ -112,8 +112,8 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 	}
 }
 
-// dequeueCalls removes calls from the queue and notifies their callers. It stops after the first call with a callback
-// and returns this callback.
+// dequeueCalls removes calls from the queue and notifies their callers. It stops after the first call that contains a
+// function, and returns this function.
 func (o *EventLoop) dequeueCalls(from *[]*loopCall) (result func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,8 +152,8 @@ func (o *EventLoop) RunOnLoopContext(ctx context.Context, result func()) error {
 	return o.enqueueAndAwaitCall(ctx, &o.pendingCalls, result)
 }
 
-// CheckAlive returns nil as soon as the event loop responds, even while it is paused. It returns an error if ctx ends
-// first.
+// CheckAlive returns nil as soon as the event loop responds, even while the loop is paused. It returns an error if ctx
+// ends first.
 func (o *EventLoop) CheckAlive(ctx context.Context) error {
 	return o.enqueueAndAwaitCall(ctx, &o.livenessPings, nil)
 }
@@ -182,14 +182,14 @@ func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, 
 	}
 }
 
-// PauseLoop blocks the event loop for the duration d, except for responses to CheckAlive. It returns an error if the
-// program ends.
+// PauseLoop blocks the event loop for the duration d. During this time, the loop only responds to CheckAlive. PauseLoop
+// returns an error if the program ends.
 func (o *EventLoop) PauseLoop(d time.Duration) error {
 	return o.pauseWithWaiter(d, o.waiter, func() { o.dequeueCalls(&o.livenessPings) })
 }
 
-// WaitUntil blocks the event loop until done returns true, except for responses to CheckAlive, and returns an error if
-// the program ends. It calls done again whenever a job ends and after Wake.
+// WaitUntil blocks the event loop until done returns true. It calls done again whenever a job ends and after Wake.
+// During the wait, the loop only responds to CheckAlive. WaitUntil returns an error if the program ends.
 func (o *EventLoop) WaitUntil(done func() bool) error {
 	for !done() {
 		o.dequeueCalls(&o.livenessPings)

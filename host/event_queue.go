@@ -6,8 +6,8 @@ import "slices"
 // are queued.
 type EventQueue[E any] struct{ events []E } // events[0] is being processed
 
-// ProcessWithFollowUps calls take for ev and then for each queued event, until take returns false. A nested call only
-// queues ev.
+// ProcessWithFollowUps calls take for ev and then for each queued event, until take returns false. If it is called
+// while an event is being processed, it only adds ev to the queue.
 func (q *EventQueue[E]) ProcessWithFollowUps(ev E, take func(E) bool) {
 	q.events = append(q.events, ev)
 	if len(q.events) > 1 {

@@ -10,8 +10,8 @@ import (
 // HeldOutScoreMetrics contains the metrics of a model's score on held-out rows.
 type HeldOutScoreMetrics struct{ risk, r2, accuracy, samples *observe.Metric }
 
-// NewHeldOutScoreMetrics returns metrics for the score of a model. model is the name of the model in the metrics' help
-// texts.
+// NewHeldOutScoreMetrics returns the metrics for the score of a model on held-out rows. The parameter model is the name
+// of the model in the help texts of the metrics.
 func NewHeldOutScoreMetrics(model string) HeldOutScoreMetrics {
 	return HeldOutScoreMetrics{
 		risk: observe.OptionalGauge("held_out_risk", "Risk (mean loss) of "+model+" on the held-out data."),

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// program is an event loop whose handlers record their calls.
+// program contains an event loop whose handlers record that they were called.
 type program struct {
 	*host.EventLoop
 	events chan mqtt.Event
@@ -76,7 +76,8 @@ func TestOwner(t *testing.T) {
 	})
 }
 
-// TestOwnerEnds checks that Run returns the error of a handler or of a closed connection, after all jobs have ended.
+// TestOwnerEnds checks that Run returns the error of a handler, or the error for a closed connection, after all jobs
+// have ended.
 func TestOwnerEnds(t *testing.T) {
 	stopped := errors.New("stopped")
 	for _, tt := range []struct {
@@ -110,7 +111,7 @@ func TestOwnerEnds(t *testing.T) {
 	}
 }
 
-// TestPause checks that a paused owner still responds to CheckAlive and processes no events.
+// TestPause checks that a paused event loop still responds to CheckAlive, but processes no events.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
@@ -126,7 +127,7 @@ func TestPause(t *testing.T) {
 		if err := p.CheckAlive(t.Context()); err != nil {
 			t.Error(err)
 		}
-		p.events <- mqtt.LinkUp{} // processed after the pause
+		p.events <- mqtt.LinkUp{} // This event must be processed after the pause.
 		synctest.Wait()
 		end()
 		if err := <-done; err != nil {
@@ -142,7 +143,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestQueue checks that events emitted while another event is processed are delivered afterwards, in order.
+// TestQueue checks that events that are emitted while another event is being processed are delivered afterwards, in
+// order.
 func TestQueue(t *testing.T) {
 	var q host.EventQueue[string]
 	var took []string
@@ -157,7 +159,7 @@ func TestQueue(t *testing.T) {
 		return e != "c"
 	}
 	q.ProcessWithFollowUps("a", take)
-	q.ProcessWithFollowUps("d", take) // no event is delivered after a stop
+	q.ProcessWithFollowUps("d", take) // After take has returned false, no event must be delivered.
 	if want := []string{"a", "n", "b", "c"}; !slices.Equal(took, want) {
 		t.Errorf("took %q, want %q", took, want)
 	}
@@ -209,8 +211,8 @@ func TestWhyDropped(t *testing.T) {
 	}
 }
 
-// TestLine checks that jobs of a SerialJobQueue run one after another, in order, even if the program ends while some of
-// them wait.
+// TestLine checks that the jobs of a SerialJobQueue run one after another in the order of submission, even if the
+// program ends while some jobs wait.
 func TestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()

@@ -1,7 +1,7 @@
 package host
 
-// ReplaceLatest sends newest to a channel with capacity 1 and discards a value that has not been received yet. There
-// must be only one sender.
+// ReplaceLatest sends newest to the channel c, whose capacity must be 1, and discards an earlier value that has not
+// been received yet. The channel must have only one sender.
 func ReplaceLatest[T any](c chan T, newest T) {
 	select {
 	case <-c:
@@ -10,7 +10,7 @@ func ReplaceLatest[T any](c chan T, newest T) {
 	c <- newest
 }
 
-// TryReceive receives a value from c without blocking. ok is false if no value is pending.
+// TryReceive receives a value from the channel c without blocking. The result ok is false if no value is pending.
 func TryReceive[T any](c <-chan T) (x T, ok bool) {
 	select {
 	case x, ok = <-c:

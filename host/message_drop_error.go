@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MessageDropError is the error for a message that was dropped. R is the type of the program's reasons.
+// MessageDropError is the error for a message that was dropped. The type parameter R is the type of the program's drop
+// reasons.
 type MessageDropError[R ~string] struct {
 	Reason R
 	Err    error
@@ -21,8 +22,8 @@ func NewMessageDropError[R ~string](reason R, format string, args ...any) error 
 }
 
 // DropReasonOf returns the reason for which a message was dropped, and the cause. An error that is not a
-// MessageDropError is a decoding error. The reason is then version for wire.ErrProtocolVersion, and malformed
-// otherwise.
+// MessageDropError is regarded as a decoding error. Its reason is version if the error wraps wire.ErrProtocolVersion,
+// and otherwise malformed.
 func DropReasonOf[R ~string](err error, malformed, version R) (R, error) {
 	if d := (*MessageDropError[R])(nil); errors.As(err, &d) {
 		return d.Reason, d.Err

@@ -3,10 +3,10 @@ package host
 import "sync"
 
 const (
-	// maxPoolWorkers is the maximum number of concurrent workers, not counting the event loop. It is fixed, so that
-	// simulations are deterministic.
+	// maxPoolWorkers is the maximum number of concurrent workers, in addition to the event loop. The number does not
+	// depend on the machine, so that simulations are deterministic.
 	maxPoolWorkers    = 8
-	workItemsPerBatch = 16 // number of work items that a worker processes per batch
+	workItemsPerBatch = 16 // number of work items that a worker processes at a time
 	// maxWaitingWorkItems is the queue length above which the event loop helps to process work items before it receives
 	// more events.
 	maxWaitingWorkItems = 1024
@@ -18,12 +18,12 @@ type OrderedWorkerPool struct {
 	owner *EventLoop
 
 	mu                 sync.Mutex
-	workItems          []*workItem // work items without finished callback, in order of submission
+	workItems          []*workItem // work items whose callbacks have not finished, in order of submission
 	begunItemCount     int         // number of started items at the front of workItems
 	runningWorkerCount int
 }
 
-// workItem is work for any goroutine, with a callback that runs on the event loop.
+// workItem is work that any goroutine may do, with a callback that runs on the event loop.
 type workItem struct {
 	work, onDone func()
 	isDone       bool
@@ -34,8 +34,8 @@ func NewOrderedWorkerPool(owner *EventLoop) *OrderedWorkerPool {
 	return &OrderedWorkerPool{owner: owner}
 }
 
-// RunInOrder runs work in a job and then calls then on the event loop, after the callbacks of all earlier items; if
-// work is nil and the queue is empty, it calls then at once. It must be called on the event loop.
+// RunInOrder runs work in a job and then calls then on the event loop, after the callbacks of all earlier work items.
+// If work is nil and the queue is empty, it calls then at once. RunInOrder must be called on the event loop.
 func (p *OrderedWorkerPool) RunInOrder(work, then func()) {
 	p.mu.Lock()
 	if work == nil && len(p.workItems) == 0 {
@@ -67,8 +67,8 @@ func (p *OrderedWorkerPool) runWorker() {
 	}
 }
 
-// takeWorkItems returns the next batch of work items and marks them as started. If it returns no items to a job, that
-// job must end.
+// takeWorkItems returns the next batch of work items and marks the items as started. The parameter job is true if a job
+// calls it. If a job receives no items, the job must end.
 func (p *OrderedWorkerPool) takeWorkItems(job bool) []*workItem {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -57,7 +57,8 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// TestPoolFull checks that the owner also processes work items when the queue is full, so that the queue stays bounded.
+// TestPoolFull checks that the event loop also processes work items when the queue is full, so that the length of the
+// queue is bounded.
 func TestPoolFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
@@ -70,7 +71,7 @@ func TestPoolFull(t *testing.T) {
 			pool.RunInOrder(block, func() { did = append(did, -1) })
 			synctest.Wait()
 		}
-		for k := range 5000 { // all workers are busy, so the owner does the work
+		for k := range 5000 { // All workers are busy, so the event loop does the work.
 			pool.RunInOrder(func() { begun++ }, func() { did = append(did, k) })
 			most = max(most, k+1-begun)
 		}
@@ -89,7 +90,8 @@ func TestPoolFull(t *testing.T) {
 	})
 }
 
-// BenchmarkPool measures the verification of 1,000 hello signatures, on the owner goroutine and in a pool.
+// BenchmarkPool measures the time for verifying the signatures of 1,000 hello messages, on the event loop and in a
+// pool.
 func BenchmarkPool(b *testing.B) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	signer := &host.Signer{Federation: "plant", Sender: "press", Key: key}

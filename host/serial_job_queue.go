@@ -10,7 +10,7 @@ type SerialJobQueue struct {
 	owner *EventLoop
 
 	mu             sync.Mutex
-	unfinishedJobs []func() // jobs in order of submission; the first one is running
+	unfinishedJobs []func() // jobs in order of submission; the first job is running
 }
 
 // NewSerialJobQueue returns an empty queue for jobs of the event loop o.
@@ -39,11 +39,11 @@ func (l *SerialJobQueue) runJobs(job func()) {
 	}
 }
 
-// finishAndNextJob removes the finished job and returns the next one, or nil if the queue is empty.
+// finishAndNextJob removes the finished job from the queue and returns the next job, or nil if the queue is empty.
 func (l *SerialJobQueue) finishAndNextJob() func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// slices.Delete clears the removed element, so that the memory of the job can be freed
+	// The function slices.Delete clears the removed element, so that the memory of the job can be freed.
 	if l.unfinishedJobs = slices.Delete(l.unfinishedJobs, 0, 1); len(l.unfinishedJobs) == 0 {
 		return nil
 	}

@@ -20,10 +20,10 @@ type Signer struct {
 	rootVersion atomic.Uint32 // version of the root document; 0 means wire.FirstRootVersion
 }
 
-// SetRootVersion sets the version of the root document that outgoing messages refer to.
+// SetRootVersion sets the version of the root document (list of trusted keys) that outgoing messages name.
 func (s *Signer) SetRootVersion(v wire.RootVersion) { s.rootVersion.Store(uint32(v)) }
 
-// RootVersion returns the version of the root document that outgoing messages refer to.
+// RootVersion returns the version of the root document (list of trusted keys) that outgoing messages name.
 func (s *Signer) RootVersion() wire.RootVersion {
 	return max(wire.RootVersion(s.rootVersion.Load()), wire.FirstRootVersion)
 }
@@ -48,7 +48,7 @@ func (s *Signer) nextHeader(t wire.MessageType, run wire.RunID, round wire.Round
 
 // SealRecipient contains the keys for encrypting a message to one recipient.
 type SealRecipient struct {
-	AnnouncedKey wire.X25519PublicKey // coordinator's public key from which Key was derived
+	AnnouncedKey wire.X25519PublicKey // public key of the coordinator from which the field Key was derived
 	Key          wire.SealKey
 }
 
@@ -63,7 +63,8 @@ func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.R
 	return wire.SignEnvelopeWithScheme(s.SignatureScheme, nil, h, r.Key.SealMessage(r.AnnouncedKey, h, t, body), s.Key)
 }
 
-// SkipSequencePast raises the sequence number, so that the next message has a number greater than sequence.
+// SkipSequencePast raises the sequence number if necessary, so that the next message has a number greater than
+// sequence.
 func (s *Signer) SkipSequencePast(sequence uint64) {
 	if now := s.sequence.Load(); now < sequence {
 		s.sequence.Add(sequence - now)

@@ -7,13 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// lastEvent records the most recent event.
+// lastEvent is an observer that records the most recent event.
 type lastEvent struct{ observe.Event }
 
 func (l *lastEvent) Observe(e observe.Event) { l.Event = e }
 
-// TestWriteFailures checks that one event is emitted when a write starts to fail, and one when no write fails any
-// longer.
+// TestWriteFailures checks that one event is emitted when a write starts to fail, and one event when all writes succeed
+// again.
 func TestWriteFailures(t *testing.T) {
 	var x WriteFailures
 	full := errors.New("full")

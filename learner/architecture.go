@@ -18,37 +18,40 @@ type Float interface{ ~float32 | ~float64 }
 const (
 	maxWidth        = 65536   // maximum number of inputs, outputs, and units of one hidden layer
 	maxHiddenLayers = 8       // maximum number of hidden layers
-	maxParams       = 1 << 28 // maximum number of parameters: 1 GiB of float32
+	maxParams       = 1 << 28 // maximum number of parameters, which need 1 GiB as float32
 )
 
-// TensorSpec describes one named view of the flat parameter vector, row-major.
+// TensorSpec describes a named tensor, a view of the flat parameter vector in row-major order.
 type TensorSpec struct {
 	Name  string
 	Shape []int
 }
 
 // Architecture describes a model of any kind. The layered kinds have weights in [out,in] order with an activation
-// between layers. Without hidden layers they are linear, logistic or softmax regression. The bilinear network
-// ln(1+exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖²+‖W₂‖²) of 2nd-order (40)–(41), W₂ ∈ R^{3×5}, is
+// function between layers. Without hidden layers they are linear, logistic or softmax regression. The bilinear network
+// in equations (40)–(41) of the paper on second-order guarantees ("2nd-order") has the risk ln(1+exp(−γ w₁ᵀW₂h)) +
+// (ρ/2)(‖w₁‖²+‖W₂‖²) with a 3×5 matrix W₂. It is the architecture
 //
 //	Architecture{Inputs: 5, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 //		Risk: spec.LossLogistic, Ridge: ρ}
 //
-// with W₂ before w₁ in its vector. At zero all its gradients are exactly zero, so that descent cannot leave that saddle
-// without noise. The printed (42) has the wrong sign of the ridge: its gradient is +ρw.
+// with W₂ before w₁ in the parameter vector. At zero all gradients of this network are exactly zero, so that gradient
+// descent cannot leave this saddle point without noise. In the paper, equation (42) has the wrong sign of the ridge
+// term: the gradient of the ridge penalty is +ρw.
 type Architecture struct {
 	Kind   spec.ModelKind
 	Inputs int
-	// Convolution describes the filter layers of a conv1d, below the hidden layers; otherwise zero.
+	// Convolution describes the filter layers of a conv1d model, which precede the hidden layers. It is zero for other
+	// kinds.
 	Convolution spec.Convolution
 	HiddenUnits []int // number of units of each hidden layer, from the first to the last
 	Outputs     int   // number of outputs: the number of classes for a softmax, otherwise 1
-	// activation function of hidden and filter layers; may be empty without such layers
+	// activation function of hidden layers and filter layers; may be empty without such layers
 	Activation spec.Activation
 	Risk       spec.LossKind
 	HasBias    bool    // whether every layer has a bias
-	HuberDelta float64 // threshold δ of the Huber loss; 0 for other losses
-	// factor ρ of the ridge penalty (ρ/2)‖w‖² on all parameters, including biases (lecture (15))
+	HuberDelta float64 // threshold δ of the Huber loss, above which residuals are outliers; 0 for other losses
+	// factor ρ of the ridge penalty (ρ/2)‖w‖² on all parameters w, including biases (lecture, equation (15))
 	Ridge float64
 	// ExternalTensors are the tensors of an external model; nil for other kinds. An external model has no layers, one
 	// output and the squared loss.
@@ -115,12 +118,12 @@ func (a Architecture) Validate() error {
 	return nil
 }
 
-// resolvedKind returns the kind, or the kind that follows from the layers if Kind is empty.
+// resolvedKind returns the kind of the model. If Kind is empty, it returns the kind that follows from the layers.
 func (a Architecture) resolvedKind() spec.ModelKind {
 	return cmp.Or(a.Kind, spec.ModelKindFromLayers(len(a.HiddenUnits), a.Risk))
 }
 
-// HasTarget reports whether the model has a target. Without a target, the targets of rows are ignored.
+// HasTarget reports whether the model predicts a target column. If it does not, the targets of rows are ignored.
 func (a Architecture) HasTarget() bool { return a.resolvedKind().HasTarget() }
 
 // LayerCount returns the number of layers with weights.
@@ -140,10 +143,10 @@ func (a Architecture) UnitsByLayer() []int {
 // Layout returns the tensors of a valid architecture in the order of the flat vector: see [Objective.Layout].
 func (a Architecture) Layout() []TensorSpec { return newObjective[float32](a).Layout() }
 
-// ParameterCount returns d, the length of the flat vector of a valid architecture.
+// ParameterCount returns the number d of parameters, which is the length of the flat vector of a valid architecture.
 func (a Architecture) ParameterCount() int { return int(a.parameterCountInt64()) }
 
-// parameterCountInt64 returns ParameterCount in 64 bits, to avoid overflow of a 32-bit int.
+// parameterCountInt64 returns ParameterCount as a 64-bit number, to avoid an overflow of a 32-bit int.
 func (a Architecture) parameterCountInt64() (n int64) {
 	for _, t := range a.Layout() {
 		n += t.elementCount()
@@ -159,12 +162,13 @@ func (t TensorSpec) elementCount() int64 {
 	return n
 }
 
-// LastLayerName denotes the last layer in a list of tensor names: the tensors after the last activation.
+// LastLayerName is a name for the last layer in a list of tensor names. It selects the tensors after the last
+// activation.
 const LastLayerName = "last"
 
-// TensorRanges returns the element ranges of the named tensors in the vector of a valid architecture. A name is that of
-// a tensor ("layer0.weight") or a layer ("layer0"), or LastLayerName. Unknown names are ignored, since spec.Model.Check
-// has rejected them.
+// TensorRanges returns the ranges of elements that the named tensors have in the parameter vector of a valid
+// architecture. A name is the name of a tensor ("layer0.weight"), the name of a layer ("layer0"), or LastLayerName.
+// Unknown names are ignored, since spec.Model.Check has rejected them.
 func (a Architecture) TensorRanges(names []string) (all []ElementRange) {
 	at, layout := 0, a.Layout()
 	last, _, _ := strings.Cut(layout[len(layout)-1].Name, ".")

@@ -7,9 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// autoencoder is a network that reconstructs its features through a narrow layer. With features x in R^n and the last
-// layer's sums z, the error of a row is e = √(‖z − x‖²/n), and its risk e²/2. So it is a regression with the output e
-// and the target 0. The targets of rows are ignored.
+// autoencoder is a network that reconstructs its features through a narrow layer. For a row of n features x and the
+// outputs z of the last layer, the reconstruction error is e = √(‖z − x‖²/n) and the risk is e²/2. The autoencoder is
+// therefore a regression with the output e and the target 0. The targets of rows are ignored.
 type autoencoder[T Float] struct {
 	*network[T]
 	rowErrors []T // reconstruction error of each row in a block
@@ -22,8 +22,8 @@ func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
 	return &autoencoder[T]{network: newNetworkOfLayers[T](a, layersOfArchitecture(a))}, nil
 }
 
-// forward returns the errors of a block's rows. If delta is not nil, it fills delta with the derivatives of the rows'
-// risks with respect to the last layer's sums.
+// forward returns the reconstruction errors of a block's rows. If delta is not nil, it fills delta with the derivatives
+// of the rows' risks with respect to the outputs of the last layer.
 func (a *autoencoder[T]) forward(delta, w []T, b Batch[T]) []T {
 	if rows := len(b.Y); len(a.rowErrors) < rows {
 		a.rowErrors = make([]T, rows)
@@ -43,7 +43,7 @@ func (a *autoencoder[T]) forward(delta, w []T, b Batch[T]) []T {
 	return a.rowErrors[:len(b.Y)]
 }
 
-// halfSquare returns the risk of a row with error e.
+// halfSquare returns the risk e²/2 of a row with the reconstruction error e.
 func halfSquare[T Float](e T) float64 { return 0.5 * float64(e) * float64(e) }
 
 // AddRowRisks implements Objective.
@@ -72,10 +72,10 @@ func (a *autoencoder[T]) MapLabels(y []T, _ *LabelHistory) error {
 	return nil
 }
 
-// RowOutputs implements Objective. It returns the error of each row.
+// RowOutputs implements Objective. It returns the reconstruction error of each row.
 func (a *autoencoder[T]) RowOutputs(w []T, b Batch[T]) []T { return a.forward(nil, w, b) }
 
-// SumScores implements Objective. The residuals are the rows' errors.
+// SumScores implements Objective. The residuals are the reconstruction errors of the rows.
 func (a *autoencoder[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	t, all := ScoreSums{Samples: s.Len()}, s.All()
 	t.allocateCounts(0)
@@ -88,7 +88,7 @@ func (a *autoencoder[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return t
 }
 
-// RestandardizeParameters implements Objective. The reconstruction in the units of the data does not change.
+// RestandardizeParameters implements Objective. It does not change the reconstruction in the units of the data.
 func (a *autoencoder[T]) RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error) {
 	last := a.layers[len(a.layers)-1]
 	moved = restandardizeInputs(w, a.layers[0], from, to)

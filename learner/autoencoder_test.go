@@ -15,8 +15,8 @@ func smallAutoencoder(bias bool) Architecture {
 		Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 }
 
-// TestAutoencoderIsARegressionOfItsRows compares the autoencoder's risk and gradient with those of networks that
-// predict each feature in turn, using the matching row of the last layer.
+// TestAutoencoderIsARegressionOfItsRows compares the risk and the gradient of an autoencoder with the means over
+// networks that each predict one feature, using the row of the last layer that belongs to this feature.
 func TestAutoencoderIsARegressionOfItsRows(t *testing.T) {
 	rng := newRNG(1)
 	a := smallAutoencoder(true)
@@ -26,7 +26,7 @@ func TestAutoencoderIsARegressionOfItsRows(t *testing.T) {
 	is := m.Gradient(grad, w, s.All())
 	one := a
 	one.Kind = spec.ModelMLP
-	below := one.ParameterCount() - (3 + 1) // parameters below the last layer of one unit
+	below := one.ParameterCount() - (3 + 1) // number of parameters below the last layer of a network with one output
 	for j := range a.Inputs {
 		y := make([]float64, s.Len())
 		for i := range y {
@@ -49,8 +49,8 @@ func TestAutoencoderIsARegressionOfItsRows(t *testing.T) {
 	compare(t, "gradient", grad, want, 1e-12)
 }
 
-// TestAutoencoderPassesOverTargets checks that targets do not affect risk, score or prediction, and that none is
-// rejected.
+// TestAutoencoderPassesOverTargets checks that target values do not affect the risk, the score or the prediction, and
+// that no target value is rejected.
 func TestAutoencoderPassesOverTargets(t *testing.T) {
 	rng := newRNG(2)
 	a := smallAutoencoder(false)
@@ -76,8 +76,8 @@ func TestAutoencoderPassesOverTargets(t *testing.T) {
 	}
 }
 
-// TestAutoencoderPredictsItsError checks that the error is in standard deviations, independent of the target's
-// standardisation.
+// TestAutoencoderPredictsItsError checks that the predicted reconstruction error is given in standard deviations,
+// whatever the standardisation of the target.
 func TestAutoencoderPredictsItsError(t *testing.T) {
 	a := Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1, Risk: spec.LossSquared,
 		Activation: spec.ActivationIdentity}
@@ -91,8 +91,8 @@ func TestAutoencoderPredictsItsError(t *testing.T) {
 	}
 }
 
-// TestAutoencoderKeepsRows checks that after restandardisation the reconstruction in the units of the data is
-// unchanged.
+// TestAutoencoderKeepsRows checks that converting the parameters to another standardisation does not change the
+// reconstruction in the units of the data.
 func TestAutoencoderKeepsRows(t *testing.T) {
 	for _, bias := range []bool{false, true} {
 		rng, a := newRNG(3), smallAutoencoder(bias)
@@ -125,7 +125,7 @@ func TestAutoencoderKeepsRows(t *testing.T) {
 	}
 }
 
-// TestAutoencoderWants checks that an autoencoder without hidden layers or with another loss is rejected.
+// TestAutoencoderWants checks that an autoencoder without hidden layers, or with another loss, is rejected.
 func TestAutoencoderWants(t *testing.T) {
 	for _, edit := range []func(*Architecture){
 		func(a *Architecture) { a.HiddenUnits = nil },

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// BenchmarkLocalSteps measures local steps in float32 and compares them with plain loops (naiveStep) on the same draws.
-// x_naive is the speed-up. One operation is one step.
+// BenchmarkLocalSteps measures local steps in float32 and compares them with plain loops (naiveStep) on the same random
+// samples. The metric x_naive is the speed-up over the plain loops. One operation is one step.
 func BenchmarkLocalSteps(b *testing.B) {
 	for _, bench := range []struct {
 		name string
@@ -37,7 +37,8 @@ func benchmarkSteps(b *testing.B, a Architecture, batch int) {
 		Schedule: StepSizeSchedule{ConstantStepSize: 1e-3}}
 	w := make([]float32, a.ParameterCount())
 	model.InitParameters(w, rng)
-	// A quarter of the steps is repeated with plain loops, in alternation, so that both run under the same conditions.
+	// Repeat a quarter of the steps with plain loops, in alternation, so that both variants run under the same
+	// conditions.
 	const slice = 40
 	var own, twin time.Duration
 	var twinSteps int
@@ -68,8 +69,8 @@ func benchmarkSteps(b *testing.B, a Architecture, batch int) {
 	b.ReportMetric(float64(twin)/float64(twinSteps)/perOwn, "x_naive")
 }
 
-// BenchmarkRun measures a round of 10 local steps of linear regression with 25 features, including draws, and the bare
-// arithmetic of such steps on the same rows. of_bare is the relative speed.
+// BenchmarkRun measures a round of 10 local steps of linear regression with 25 features, including the random draws. It
+// compares them with only the arithmetic of such steps on the same rows; the metric of_bare is the relative speed.
 func BenchmarkRun(b *testing.B) {
 	b.Run("float32", benchmarkRun[float32])
 	b.Run("float64", benchmarkRun[float64])

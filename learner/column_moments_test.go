@@ -61,7 +61,8 @@ func TestMomentsRefuseWhatNoDataHas(t *testing.T) {
 }
 
 func TestStandardize(t *testing.T) {
-	// Columns: 1…5 to be scaled, a constant that float64 cannot represent, and an outlier. The target is 10 … 50.
+	// The columns are the values 1…5, a constant that float64 cannot represent exactly, and a column with an outlier.
+	// The target values are 10 … 50.
 	x := []float64{1, 0.1, 0, 2, 0.1, 0, 3, 0.1, 0, 4, 0.1, 0, 5, 0.1, 1000}
 	y := []float64{10, 20, 30, 40, 50}
 	s := NewSamples(3, append([]float64(nil), x...), append([]float64(nil), y...))
@@ -94,7 +95,8 @@ func TestStandardizationLeavesLabels(t *testing.T) {
 	}
 }
 
-// TestLongConstantColumn checks that rounding errors of many additions neither appear as spread nor hide real spread.
+// TestLongConstantColumn checks that the rounding errors of many additions neither make a constant column appear to
+// vary nor hide a real spread.
 func TestLongConstantColumn(t *testing.T) {
 	m := newColumnMoments(2)
 	for i := range 300_000 {
@@ -138,7 +140,7 @@ func TestStandardizationRefuses(t *testing.T) {
 
 // TestSpreadFarFromZero checks that a column is scaled by its spread even if its mean is far from 0, as long as float32
 // can represent the spread. It tests one device, a few devices whose moments are summed, and many devices. A constant
-// column is not scaled.
+// column must not be scaled.
 func TestSpreadFarFromZero(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -169,7 +171,7 @@ func TestSpreadFarFromZero(t *testing.T) {
 			if tt.scaled {
 				want = tt.spread
 			}
-			// half a step of float32 is the rounding error of each value
+			// Each value has a rounding error of up to half a step of float32.
 			step := tt.mean / (1 << 23)
 			if math.Abs(st.Scale[0]-want) > step+0.01*want || !tt.scaled && st.Scale[0] != 1 {
 				t.Errorf("%s, %d devices: scale %v, want %v", tt.name, devices, st.Scale[0], want)

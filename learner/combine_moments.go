@@ -8,28 +8,28 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// minDevicesToOutvote is the minimum number of devices for robust combination, which outvotes a malicious device.
-// Moments of fewer devices are summed.
+// minDevicesToOutvote is the minimum number of devices for the robust combination of moments, which tolerates a
+// malicious device. The moments of fewer devices are summed.
 const minDevicesToOutvote = 5
 
-// maxCombinedElements bounds the memory of CombineIntoStandardization: the number of pairs of a mean and a variance, 17
-// bytes each.
+// maxCombinedElements bounds the memory of CombineIntoStandardization. It is the maximum number of pairs of a mean and
+// a variance in memory; each pair needs 17 bytes.
 const maxCombinedElements = 1 << 22
 
-// minDeviatingSigmas is the root mean square distance from the common mean, in common standard deviations, above which
-// a device is reported.
+// minDeviatingSigmas is the minimum distance of a device from the common mean for the device to be reported. The
+// distance is a root mean square, in units of the common standard deviation.
 const minDeviatingSigmas = 100
 
-// DeviatingDevice is a device with a column far from those of the other devices, due to another unit, a broken sensor,
-// or manipulation.
+// DeviatingDevice is a device with a column whose values are far from the values of the other devices, due to another
+// unit, a broken sensor, or manipulation.
 type DeviatingDevice struct {
-	DeviceIndex      int // position of the device in the sequence of moments
-	ColumnIndex      int // column with the largest distance
+	DeviceIndex      int // index of the device in the sequence of moments
+	ColumnIndex      int // index of the column with the largest distance from the common mean
 	DistanceInSigmas float64
 }
 
-// CheckPlausible returns an error if no n rows of float32 can have these moments. [ColumnMomentsFromVector] has already
-// checked general constraints.
+// CheckPlausible returns an error if these moments are impossible for n rows of float32 values.
+// [ColumnMomentsFromVector] has already checked general constraints.
 func (m *ColumnMoments) CheckPlausible(n uint64) error {
 	if m.RowCount != float64(n) {
 		return fmt.Errorf("moments: computed from %v rows, but the update reports %d rows", m.RowCount, n)
@@ -44,15 +44,17 @@ func (m *ColumnMoments) CheckPlausible(n uint64) error {
 }
 
 // CombineIntoStandardization computes the common standardisation of many devices and tolerates a malicious minority.
-// Each device has one vote. The mean of a column is the median m of the devices' means m_k. Its variance is the median
-// of s_k² + (m_k − m)², the mean squares of the devices' rows around m. If this median is 0, because the column is
-// constant on most devices, the variance is the trimmed mean over the other devices, so that their rows are scaled. A
-// column of 0 and 1, or of −1 and 1, is not scaled. Other two-valued columns cannot be recognised from the moments and
-// are scaled. The target is treated as by [ColumnMoments.Standardization]. The moments of fewer than 5 devices are
-// summed, without protection from a malicious device.
+// Each device has one vote. The mean of a column is the median m of the devices' means m_k. The variance of the column
+// is the median over the devices of s_k² + (m_k − m)², the mean squared deviation of device k's rows from m, where s_k²
+// is the variance on device k. If this median is 0, because the column is constant on most devices, the variance is the
+// trimmed mean over the other devices, so that their rows are scaled. A column of 0 and 1, or of −1 and 1, is not
+// scaled. Other columns with two values cannot be recognised from the moments and are scaled. The target is treated as
+// in [ColumnMoments.Standardization]. The moments of fewer than 5 devices are summed, without protection from a
+// malicious device.
 //
-// each must call take with every device's moments, always in the same order. It is called once per block of columns, so
-// that 10⁴ devices of 10³ columns need 70 MB and three passes. An error of each is returned.
+// The function each must call take with the moments of every device, always in the same order. It is called once per
+// block of columns, so that 10⁴ devices with 10³ columns need 70 MB and three passes. If each returns an error,
+// CombineIntoStandardization returns it.
 func CombineIntoStandardization(devices, columns int, each func(take func(*ColumnMoments)) error, risk spec.LossKind,
 	clip float64) (Standardization,
 	[]DeviatingDevice, error) {
@@ -83,15 +85,16 @@ func (m *ColumnMoments) mergeMoments(o *ColumnMoments) {
 	m.RowCount += o.RowCount
 }
 
-// deviceColumnBlock contains a block of columns of all devices. The values of each column are contiguous.
+// deviceColumnBlock contains the moments of all devices for a block of columns. The values of each column are
+// contiguous.
 type deviceColumnBlock struct {
 	devices, width         int
-	firstColumn, endColumn int // current block: columns from firstColumn to endColumn − 1
+	firstColumn, endColumn int // columns of the current block, from firstColumn to endColumn − 1
 	addedDevices           int // number of devices added so far
 	mean, variance         []float64
 	isBinaryByColumn       []bool // whether all values of the column are 0 or 1, or all are −1 or 1
 
-	meanSquares, sorted []float64 // buffers for the current column
+	meanSquares, sorted []float64 // buffers for computations on the current column
 }
 
 func newDeviceColumnBlock(devices, width int) *deviceColumnBlock {
@@ -117,7 +120,7 @@ func (b *deviceColumnBlock) combineAllColumns(each func(take func(*ColumnMoments
 	return nil
 }
 
-// addDeviceMoments adds the next device's part of the block.
+// addDeviceMoments adds the part of the next device's moments that belongs to the block.
 func (b *deviceColumnBlock) addDeviceMoments(m *ColumnMoments) {
 	at := b.addedDevices
 	for j := b.firstColumn; j < b.endColumn; j++ {
@@ -129,8 +132,8 @@ func (b *deviceColumnBlock) addDeviceMoments(m *ColumnMoments) {
 	b.addedDevices++
 }
 
-// isBinaryColumn reports whether all values of a column are 0 or 1, or all are −1 or 1. Then the sum is an integer, and
-// the squared deviations follow from the mean; they are 0 or at least ½.
+// isBinaryColumn reports whether all values of a column are 0 or 1, or all are −1 or 1. In these cases the sum of the
+// column is an integer, and the sum of squared deviations follows from the mean and is either 0 or at least ½.
 func (m *ColumnMoments) isBinaryColumn(j int) bool {
 	const rounded = 1e-9
 	n, mean, q := m.RowCount, m.Mean[j], m.SquaredDeviations[j]
@@ -142,7 +145,8 @@ func (m *ColumnMoments) isBinaryColumn(j int) bool {
 		(math.Abs(q-n*mean*(1-mean)) <= rounded*n || math.Abs(q-n*(1-mean*mean)) <= rounded*n)
 }
 
-// combineColumn sets the mean and the scale of a column, and updates the worst distance of each device.
+// combineColumn sets the common mean and scale of a column, and updates the largest distance of each device from the
+// common mean.
 func (b *deviceColumnBlock) combineColumn(j int, st *Standardization, worst []DeviatingDevice) {
 	at := (j - b.firstColumn) * b.devices
 	means, variances, binary := b.mean[at:at+b.devices], b.variance[at:at+b.devices],
@@ -177,8 +181,8 @@ func (b *deviceColumnBlock) combineColumn(j int, st *Standardization, worst []De
 	}
 }
 
-// median returns the median of v, or the mean of the middle two for an even length. It stores the sorted values in
-// b.sorted.
+// median returns the median of v, or the mean of the middle two values for an even length. It stores the sorted values
+// in b.sorted.
 func (b *deviceColumnBlock) median(v []float64) float64 {
 	copy(b.sorted, v)
 	slices.Sort(b.sorted)
@@ -186,8 +190,8 @@ func (b *deviceColumnBlock) median(v []float64) float64 {
 	return b.sorted[(n-1)/2]/2 + b.sorted[n/2]/2
 }
 
-// trimmedMean returns the mean of sorted values without a fifth at each end, but at least one value at each end if
-// there are three or more.
+// trimmedMean returns the mean of sorted values without a fifth of the values at each end. For three or more values, it
+// leaves out at least one value at each end.
 func trimmedMean(v []float64) float64 {
 	if cut := max(1, len(v)/5); len(v) > 2*cut {
 		v = v[cut : len(v)-cut]

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// devicesOf returns the moments of devices, each with its rows of one feature and a target of 0.
+// devicesOf returns the moments of several devices. Each device has the given rows of one feature and the target 0.
 func devicesOf(rows ...[]float64) []*ColumnMoments {
 	var all []*ColumnMoments
 	for _, r := range rows {
@@ -28,7 +28,8 @@ func giving(all []*ColumnMoments) func(take func(*ColumnMoments)) error {
 	}
 }
 
-// combined returns the combined standardisation for a regression without clipping.
+// combined returns the combined standardisation of the devices for a regression without clipping, and the deviating
+// devices.
 func combined(t *testing.T, all []*ColumnMoments) (Standardization, []DeviatingDevice) {
 	t.Helper()
 	st, far, err := CombineIntoStandardization(len(all), len(all[0].Mean), giving(all), spec.LossSquared, 0)
@@ -41,7 +42,7 @@ func combined(t *testing.T, all []*ColumnMoments) (Standardization, []DeviatingD
 	return st, far
 }
 
-// dumbMedian computes the median by its definition.
+// dumbMedian computes the median directly from its definition.
 func dumbMedian(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	if n := len(s); n%2 == 0 {
@@ -50,14 +51,14 @@ func dumbMedian(v []float64) float64 {
 	return s[len(s)/2]
 }
 
-// TestCombineAgainstRows compares the combined standardisation with one computed from the rows, for different numbers
-// of devices, rows and columns per block.
+// TestCombineAgainstRows compares the combined standardisation with a standardisation that is computed from the rows,
+// for different numbers of devices, rows and columns per block.
 func TestCombineAgainstRows(t *testing.T) {
 	rng := newRNG(41)
 	for range 50 {
 		devices, inputs := minDevicesToOutvote+rng.IntN(8), 1+rng.IntN(4)
 		var all []*ColumnMoments
-		rows := make([][][]float64, inputs+1) // rows by column and device
+		rows := make([][][]float64, inputs+1) // rows, indexed by column and device
 		for range devices {
 			n := 2 + rng.IntN(20)
 			s := NewSamples(inputs, make([]float64, n*inputs), make([]float64, n))
@@ -135,8 +136,8 @@ func TestCombineInBlocks(t *testing.T) {
 	}
 }
 
-// TestOneLiarIsOutvoted checks that one malicious device of five or more cannot move mean and variance outside the
-// range of the honest devices.
+// TestOneLiarIsOutvoted checks that one malicious device among five or more devices cannot move the mean and the
+// variance outside the range of the honest devices.
 func TestOneLiarIsOutvoted(t *testing.T) {
 	rng := newRNG(43)
 	lies := []float64{0, 1, -1, 1e-30, 1e6, -1e6, 1e30, -1e30, math.MaxFloat32, -math.MaxFloat32}
@@ -172,11 +173,11 @@ func TestOneLiarIsOutvoted(t *testing.T) {
 	}
 }
 
-// TestColumnsThatFewDevicesVary checks that a column that is constant on most devices is scaled by the other devices,
-// but not by the largest or the smallest of three or more.
+// TestColumnsThatFewDevicesVary checks a column that is constant on most devices: it must be scaled by the spread on
+// the other devices. Of three or more such devices, the largest and the smallest spread must not count.
 func TestColumnsThatFewDevicesVary(t *testing.T) {
 	still := []float64{7, 7, 7}
-	pressure := []float64{100_007, 99_993} // pressure far from 0, with a small spread
+	pressure := []float64{100_007, 99_993} // pressure values far from 0 with a small spread
 	for _, tt := range []struct {
 		name  string
 		rows  [][]float64
@@ -200,8 +201,8 @@ func TestColumnsThatFewDevicesVary(t *testing.T) {
 	}
 }
 
-// TestColumnsOfTwoValues checks that two-valued columns are centred, and scaled only if the values are not 0 and 1 or
-// −1 and 1.
+// TestColumnsOfTwoValues checks that columns with two different values are centred. They must be scaled only if the
+// values are neither 0 and 1 nor −1 and 1.
 func TestColumnsOfTwoValues(t *testing.T) {
 	column := func(a, b float64, ones ...int) (rows [][]float64) {
 		for _, n := range ones {
@@ -234,7 +235,8 @@ func TestColumnsOfTwoValues(t *testing.T) {
 	}
 }
 
-// TestFewDevicesArePooled checks that with four devices the result equals the one from all rows together.
+// TestFewDevicesArePooled checks that with four devices the result equals the standardisation computed from all rows
+// together.
 func TestFewDevicesArePooled(t *testing.T) {
 	rows := [][]float64{{1, 2}, {3, 4, 5}, {6}, {7, 8, 30}}
 	got, far := combined(t, devicesOf(rows...))

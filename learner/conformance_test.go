@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// kindCases returns small architectures of every kind of model, for tests by finite differences. A kind without a case
-// fails the tests.
+// kindCases returns small architectures of every kind of model, for tests by finite differences. The test fails if a
+// kind of model has no case.
 func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 	t.Helper()
 	cases := map[spec.ModelKind][]Architecture{}
@@ -37,7 +37,7 @@ func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 	return cases
 }
 
-// TestObjectives runs the common tests for every kind of model.
+// TestObjectives runs the common tests on every kind of model.
 func TestObjectives(t *testing.T) {
 	cases, table := kindCases(t), objectiveConstructorByKind[float64]()
 	words := slices.Sorted(slices.Values(spec.ModelKinds()))
@@ -60,7 +60,8 @@ func TestObjectives(t *testing.T) {
 	}
 }
 
-// hasLayout checks that the tensors fill the parameter vector, that each has an effect, and that their names differ.
+// hasLayout checks that the tensors of the layout fill the parameter vector, that each tensor has an effect on the
+// outputs, and that the tensors have different names.
 func hasLayout(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(1)
 	grad, seen, at := make([]float64, a.ParameterCount()), map[string]bool{}, 0
@@ -84,8 +85,8 @@ func hasLayout(t *testing.T, a Architecture) {
 	}
 }
 
-// beginsAlike checks that a seed gives the same initial parameters for any previous content and in both precisions, and
-// leaves the generator in the same state.
+// beginsAlike checks that a seed always gives the same initial parameters, whatever the previous content of the vector
+// and the precision. The random generator must be in the same state afterwards.
 func beginsAlike(t *testing.T, a Architecture) {
 	single, double := newModel[float32](t, a), newModel[float64](t, a)
 	rng, same, other := newRNG(2), newRNG(2), newRNG(2)
@@ -118,7 +119,7 @@ func matchesDifferences(t *testing.T, a Architecture) {
 		}
 		b := randomSamples[float64](a, rows, rng).All()
 		w := randomVector[float64](a.ParameterCount(), 0.5, rng)
-		// fill with other values, to check that every element is overwritten
+		// Fill grad with other values, to check that the model overwrites every element.
 		grad := randomVector[float64](len(w), 1, rng)
 		m.Gradient(grad, w, b)
 		for i, v := range w {
@@ -134,7 +135,8 @@ func matchesDifferences(t *testing.T, a Architecture) {
 	}
 }
 
-// meansRows checks that the risk of a batch is the mean of its rows' risks, and that Gradient returns the same risk.
+// meansRows checks that the risk of a batch is the mean of the risks of its rows, and that Gradient returns the same
+// risk.
 func meansRows(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(6)
 	for _, rows := range sizes {
@@ -154,7 +156,7 @@ func meansRows(t *testing.T, a Architecture) {
 }
 
 // addsBlocks checks that Backward returns the risk of a block, and that AddGradient adds the scaled gradient to any
-// vector, including the parameters themselves.
+// vector, including the parameter vector itself.
 func addsBlocks[T Float](t *testing.T, a Architecture) {
 	o, rng, tolerance := newObjective[T](a), newRNG(7), 1e-12
 	if T(1)+T(1e-9) == 1 {
@@ -169,7 +171,7 @@ func addsBlocks[T Float](t *testing.T, a Architecture) {
 		grad, dst := make([]T, len(w)), slices.Clone(w)
 		o.AddGradient(grad, b, 1)
 		o.Backward(dst, b)
-		o.AddGradient(dst, b, -0.25) // Add the gradient to the parameters themselves, as a local step does.
+		o.AddGradient(dst, b, -0.25) // Add the gradient to the parameter vector itself, as a local step does.
 		for i := range w {
 			w[i] -= 0.25 * grad[i]
 		}
@@ -177,7 +179,8 @@ func addsBlocks[T Float](t *testing.T, a Architecture) {
 	}
 }
 
-// scoresRows checks that the risk of a score equals the model's risk, and that the other values are shares.
+// scoresRows checks that the risk in a score equals the model's risk, and that the other values of the score lie
+// between 0 and 1.
 func scoresRows(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(8)
 	s, w := randomSamples[float64](a, 2*rowBlockSize+5, rng), randomVector[float64](a.ParameterCount(), 0.5, rng)
@@ -204,7 +207,8 @@ func keepsLabels(t *testing.T, a Architecture) {
 	}
 }
 
-// showsNaN checks that a NaN parameter makes the risk NaN, even in units that are inactive or saturated.
+// showsNaN checks that a NaN parameter makes the risk NaN, even if the parameter belongs to a unit that is inactive or
+// saturated.
 func showsNaN(t *testing.T, a Architecture) {
 	m, rng := newModel[float32](t, a), newRNG(10)
 	b, w := randomSamples[float32](a, 3, rng).All(), randomVector[float32](a.ParameterCount(), 1, rng)
@@ -217,7 +221,7 @@ func showsNaN(t *testing.T, a Architecture) {
 	}
 }
 
-// allocatesNothing checks that no memory is allocated after the first block of the same size.
+// allocatesNothing checks that processing a block allocates no memory if a block of the same size was processed before.
 func allocatesNothing(t *testing.T, a Architecture) {
 	m, rng := newModel[float32](t, a), newRNG(11)
 	b, w := randomSamples[float32](a, rowBlockSize+2, rng).All(), randomVector[float32](a.ParameterCount(), 1, rng)
@@ -227,7 +231,8 @@ func allocatesNothing(t *testing.T, a Architecture) {
 	}
 }
 
-// changesUnits checks that a restandardised model with biases has the same quality as before.
+// changesUnits checks that converting a model with biases to another standardisation does not change the model's
+// quality.
 func changesUnits(t *testing.T, a Architecture) {
 	rng, n := newRNG(12), a.Inputs+1
 	from, to := Standardization{Mean: make([]float64, n), Scale: make([]float64, n)}, Standardization{}
@@ -242,7 +247,7 @@ func changesUnits(t *testing.T, a Architecture) {
 	if !a.HasTarget() {
 		return
 	}
-	a.Ridge = 0 // Remove the ridge, since it depends on the units of the parameters.
+	a.Ridge = 0 // Remove the ridge penalty, since it depends on the units of the parameters.
 	m, w := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng)
 	same := slices.Clone(w)
 	if err := m.RestandardizeParameters(same, from, from); err != nil || !slices.Equal(same, w) {
@@ -269,7 +274,7 @@ func changesUnits(t *testing.T, a Architecture) {
 	}
 }
 
-// TestKindsInDocs checks that docs/ALGORITHMS.md has a line for each kind.
+// TestKindsInDocs checks that docs/ALGORITHMS.md contains a line for each kind of model.
 func TestKindsInDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/ALGORITHMS.md")
 	if err != nil {
@@ -282,8 +287,8 @@ func TestKindsInDocs(t *testing.T) {
 	}
 }
 
-// TestRiskTakesFewRowsAtOnce checks that the activations of a wide layer need less memory than the parameters, and that
-// the risk is bitwise identical to that of row-by-row evaluation.
+// TestRiskTakesFewRowsAtOnce checks that the activations of a wide layer need less memory than the parameters. The risk
+// must be bitwise identical to the risk that results from evaluating one row at a time.
 func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 	rng := newRNG(6)
 	for _, bias := range []bool{false, true} {

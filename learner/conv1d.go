@@ -8,30 +8,32 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// conv1d is a model with filter layers over time, followed by fully connected layers. A row has C channels of T steps
-// each, x[c·T + t]. A filter f has the sum b_f + Σ_{c,k} W[f,c,k] x[c, t+k] at step t = 0 … T − K. Max pooling keeps
-// the largest of every P consecutive sums; incomplete pools are dropped. The filters are the channels of the next
-// layer. The activation is monotonic, so it may be applied before or after pooling.
+// conv1d is a model with filter layers over time, followed by fully connected layers. A row has C channels of T time
+// steps each, stored as x[c·T + t] for channel c and step t. A filter f with a kernel of K steps computes the sum b_f +
+// Σ_{c,k} W[f,c,k] x[c, t+k] at the steps t = 0 … T − K. Max pooling keeps the largest of every P consecutive sums;
+// incomplete pools are dropped. The filters are the channels of the next layer. The activation function is monotonic,
+// so it may be applied before or after pooling.
 type conv1d[T Float] struct {
 	*network[T]
 	filters       []filterLayer
 	pooledOutputs [][]T     // pooled outputs of each filter layer [rows,out,steps]
-	argmaxSteps   [][]int32 // step of the largest sum in each pool, in the same shape
+	argmaxSteps   [][]int32 // time step of the largest sum in each pool, in the same shape as pooledOutputs
 	pooledDeltas  [][]T
 
 	patches, patchSums []T
 }
 
-// filterLayer is a filter layer. layer contains the offsets of its weights [out,channels,kernel] and biases [out], with
-// in = channels·kernel. inputSteps and outputSteps are the steps per channel before and after it.
+// filterLayer is a filter layer. The field layer contains the offsets of the weights [out,channels,kernel] and biases
+// [out], where in = channels·kernel. The fields inputSteps and outputSteps are the numbers of steps per channel before
+// and after the layer.
 type filterLayer struct {
 	layer
 	channels, kernel, pool  int
 	inputSteps, outputSteps int
 }
 
-// tileElements is the maximum number of filter inputs and sums of a row in memory at a time, so that they stay in the
-// CPU cache. A tile has at least one step.
+// tileElements is the maximum number of filter inputs and sums of a row that are processed at a time, so that they stay
+// in the CPU cache. A tile has at least one time step.
 const tileElements = 4096
 
 func newConv1D[T Float](a Architecture) (Objective[T], error) {
@@ -68,7 +70,7 @@ func newConv1D[T Float](a Architecture) (Objective[T], error) {
 // outputsPerRow returns the number of outputs of the layer per row.
 func (f *filterLayer) outputsPerRow() int { return f.out * f.outputSteps }
 
-// convolvedSteps returns the number of steps with a sum, which fill whole pools.
+// convolvedSteps returns the number of time steps for which the filter computes a sum. These steps fill whole pools.
 func (f *filterLayer) convolvedSteps() int { return f.outputSteps * f.pool }
 
 // stepsPerTile returns the number of convolved steps that are processed together.
@@ -76,8 +78,9 @@ func (f *filterLayer) stepsPerTile() int {
 	return min(f.convolvedSteps(), max(1, tileElements/max(f.in, f.out)))
 }
 
-// Layout implements Objective. Each filter layer has "layer0.weight" [filters,channels,kernel] and "layer0.bias"
-// [filters]. The layers of a network follow; the first has the input f·T' + t for filter f and step t.
+// Layout implements Objective. Each filter layer has the tensors "layer0.weight" [filters,channels,kernel] and
+// "layer0.bias" [filters]. The fully connected layers follow; the input of the first has the index f·T' + t for filter
+// f and step t, where T' is the number of steps after pooling.
 func (c *conv1d[T]) Layout() (all []TensorSpec) {
 	for i, f := range c.filters {
 		of := tensorLayoutFromLayer(i, []layer{f.layer})
@@ -87,7 +90,8 @@ func (c *conv1d[T]) Layout() (all []TensorSpec) {
 	return append(all, tensorLayoutFromLayer(len(c.filters), c.layers)...)
 }
 
-// InitParameters implements Objective. Filters are drawn like hidden layers, with C·K inputs and F·K outputs.
+// InitParameters implements Objective. The weights of filters are drawn like the weights of hidden layers, with C·K
+// inputs and F·K outputs for C channels, F filters and kernels of K steps.
 func (c *conv1d[T]) InitParameters(w []T, rng *rand.Rand) {
 	for _, f := range c.filters {
 		drawGlorotWeights(w[f.weightOffset:][:f.in*f.out], f.in, f.out*f.kernel, rng)
@@ -112,7 +116,7 @@ func (c *conv1d[T]) reserveScratch(rows int, derivatives bool) {
 	}
 }
 
-// forward runs a block through the model and returns the raw outputs, [rows,outputs].
+// forward computes the outputs of a block, before the loss is applied, in the shape [rows,outputs].
 func (c *conv1d[T]) forward(w []T, b Batch[T]) []T {
 	rows := len(b.Y)
 	c.reserveScratch(rows, false)
@@ -128,7 +132,7 @@ func (c *conv1d[T]) forward(w []T, b Batch[T]) []T {
 	return c.network.forward(w, c.filterOutput(b))
 }
 
-// filterInput returns the input of filter layer i, [rows,channels,steps].
+// filterInput returns the input of filter layer i, in the shape [rows,channels,steps].
 func (c *conv1d[T]) filterInput(i int, b Batch[T]) []T {
 	if i == 0 {
 		return b.X
@@ -142,7 +146,8 @@ func (c *conv1d[T]) filterOutput(b Batch[T]) Batch[T] {
 	return Batch[T]{X: c.pooledOutputs[last][:len(b.Y)*c.filters[last].outputsPerRow()], Y: b.Y}
 }
 
-// convolveAndMaxPool writes the largest sum of each pool of a row x to out, [out,steps], and its step to from.
+// convolveAndMaxPool writes the largest sum of each pool of a row x to out, in the shape [out,steps], and the time step
+// of that sum to from.
 func (c *conv1d[T]) convolveAndMaxPool(f *filterLayer, w, x, out []T, from []int32) {
 	var bias []T
 	if f.biasOffset >= 0 {
@@ -164,7 +169,7 @@ func (c *conv1d[T]) convolveAndMaxPool(f *filterLayer, w, x, out []T, from []int
 	}
 }
 
-// extractPatches returns the filter inputs of a row x at the n steps from t on, [n,channels·kernel].
+// extractPatches returns the filter inputs of a row x at the n time steps from t on, in the shape [n,channels·kernel].
 func (c *conv1d[T]) extractPatches(f *filterLayer, x []T, t, n int) []T {
 	patches := c.patches[:n*f.in]
 	for i := range n {
@@ -185,8 +190,8 @@ func (c *conv1d[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 	return sum
 }
 
-// Backward implements Objective. It leaves the derivatives with respect to the sums of every layer in the scratch
-// memory.
+// Backward implements Objective. It leaves the derivatives of the risk with respect to the sums of every layer in the
+// scratch memory.
 func (c *conv1d[T]) Backward(w []T, b Batch[T]) float64 {
 	rows := len(b.Y)
 	z := c.forward(w, b)
@@ -211,8 +216,8 @@ func (c *conv1d[T]) Backward(w []T, b Batch[T]) float64 {
 	}
 }
 
-// backpropagateFilters adds the derivatives with respect to the layer's input of a row to dst, [channels,steps], given
-// the derivatives with respect to the kept sums.
+// backpropagateFilters adds the derivatives with respect to the layer's input of one row to dst, in the shape
+// [channels,steps]. The parameter delta contains the derivatives with respect to the sums that max pooling has kept.
 func (c *conv1d[T]) backpropagateFilters(f *filterLayer, w, dst, delta []T, from []int32) {
 	used, tile := f.convolvedSteps(), f.stepsPerTile()
 	for t := 0; t < used; t += tile {
@@ -252,7 +257,7 @@ func (c *conv1d[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 	c.network.AddGradient(dst, c.filterOutput(b), scale)
 }
 
-// addFilterGradient adds the contribution of a row x to the gradient of the filters.
+// addFilterGradient adds the contribution of a row x to the gradient with respect to the filter weights.
 func (c *conv1d[T]) addFilterGradient(f *filterLayer, dst, x, delta []T, from []int32, scale T) {
 	used, tile := f.convolvedSteps(), f.stepsPerTile()
 	for t := 0; t < used; t += tile {
@@ -282,8 +287,8 @@ func (c *conv1d[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return tallyScores(c.loss, s, c.rowsPerOutputPass, func(b Batch[T]) []T { return c.forward(w, b) })
 }
 
-// RestandardizeParameters implements Objective. A filter uses the same weights at each step of a channel, so all steps
-// must have the same change of scale and mean.
+// RestandardizeParameters implements Objective. A filter uses the same weights at each step of a channel, so the scale
+// and the mean must change in the same way at all steps of a channel.
 func (c *conv1d[T]) RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error) {
 	f := &c.filters[0]
 	scales, moves := make([]float64, f.channels), make([]float64, f.channels)
@@ -319,11 +324,11 @@ func (c *conv1d[T]) RestandardizeParameters(w []T, from, to Standardization) (mo
 	return moved, nil
 }
 
-// nearlyEqual reports whether two numbers are equal except for rounding.
+// nearlyEqual reports whether two numbers are equal except for rounding errors.
 func nearlyEqual(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(b)) }
 
-// PoolChannelMoments returns moments in which all steps of a conv1d channel share the moments of the channel, so that
-// standardisation preserves the shape of a window. For other kinds it returns m.
+// PoolChannelMoments returns moments in which all steps of a conv1d channel share the moments of the whole channel, so
+// that standardisation preserves the shape of a time window. For other kinds of models it returns m.
 func (a Architecture) PoolChannelMoments(m *ColumnMoments) *ColumnMoments {
 	if a.Kind != spec.ModelConv1D {
 		return m

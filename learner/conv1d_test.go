@@ -20,7 +20,7 @@ func convolutions() (all []Architecture) {
 	for i, a := range []Architecture{
 		of(5, spec.Convolution{InputChannels: 1, KernelSteps: 3, FiltersPerLayer: []int{2}, PoolSteps: 1}),
 		of(12, spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{3}, PoolSteps: 2}, 4),
-		// one step is dropped
+		// The last step is dropped, since it does not fill a pool.
 		of(8, spec.Convolution{InputChannels: 1, KernelSteps: 2, FiltersPerLayer: []int{3}, PoolSteps: 3}),
 		of(14, spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{2, 3}, PoolSteps: 1}, 3),
 		of(24, spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{4, 5}, PoolSteps: 2}, 6, 4),
@@ -43,7 +43,7 @@ func convolutions() (all []Architecture) {
 	return all
 }
 
-// alikeInChannels gives all steps of a channel the same mean and scale.
+// alikeInChannels gives all time steps of a channel the same mean and scale.
 func alikeInChannels(a Architecture, all ...Standardization) {
 	if a.Kind != spec.ModelConv1D {
 		return
@@ -73,11 +73,12 @@ func TestConv1DByHand(t *testing.T) {
 	m, grad := newModel[float64](t, a), make([]float64, 8)
 	compare(t, "output", m.objective.RowOutputs(w, b), []float64{-1.25}, 0)
 	compare(t, "risk", []float64{m.Gradient(grad, w, b)}, []float64{2}, 0)
-	// Derivatives: −2 by the output, −4 and 2 by the kept sums, and −4·(4, 3, 9, 1) + 2·(2, 1, −1, 3.5) by the filter.
+	// The derivative is −2 at the output and −4 and 2 at the kept sums. The derivative with respect to the filter is
+	// −4·(4, 3, 9, 1) + 2·(2, 1, −1, 3.5).
 	compare(t, "gradient", grad, []float64{-12, -10, -38, 3, -2, -7, -17, -2}, 0)
 }
 
-// slow computes the outputs of a conv1d for a row by sums over all indices.
+// slow computes the outputs of a conv1d model for one row by plain sums over all indices.
 func slow(a Architecture, w, x []float64) []float64 {
 	act := func(v float64) float64 {
 		switch a.Activation {
@@ -136,8 +137,8 @@ func slow(a Architecture, w, x []float64) []float64 {
 	return x
 }
 
-// TestConv1DSlowly compares outputs with plain sums, including rows that are processed in several tiles that split a
-// pool.
+// TestConv1DSlowly compares the outputs with plain sums. The cases include rows that are processed in several tiles,
+// whose boundaries split a pool.
 func TestConv1DSlowly(t *testing.T) {
 	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, HiddenUnits: []int{5}, Outputs: 1, HasBias: true,
 		Activation: spec.ActivationTanh, Risk: spec.LossSquared,
@@ -182,8 +183,8 @@ func matchDifferencesOf(t *testing.T, a Architecture, elements int) {
 	}
 }
 
-// TestConv1DRestandardize checks that predictions are unchanged if the change of units is the same at all steps of a
-// channel. Otherwise the model must be unchanged, with an error.
+// TestConv1DRestandardize checks that predictions do not change if the units change in the same way at all steps of a
+// channel. Otherwise the model must remain unchanged and an error must be returned.
 func TestConv1DRestandardize(t *testing.T) {
 	rng := newRNG(23)
 	for _, a := range convolutions() {
@@ -234,8 +235,8 @@ func TestConv1DRestandardize(t *testing.T) {
 	}
 }
 
-// TestPooled checks that the steps of a channel share the mean and deviation over all of them, with few and many
-// devices. Columns of 0 and 1 are not scaled, and the target is independent.
+// TestPooled checks that all steps of a channel share the mean and the deviation of the whole channel, with few and
+// with many devices. Columns of 0 and 1 must not be scaled, and the target must be independent of the channels.
 func TestPooled(t *testing.T) {
 	a := Architecture{Kind: spec.ModelConv1D, Inputs: 6, Outputs: 1, Risk: spec.LossSquared, HasBias: true,
 		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{1}, PoolSteps: 1},
@@ -252,7 +253,7 @@ func TestPooled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, scale := 2./3, math.Sqrt(2./9) // standard deviation of 0 and 1
+		second, scale := 2./3, math.Sqrt(2./9) // standard deviation of values that are 0 or 1
 		if devices > 1 {                       // With many devices, columns of 0 and 1 are not scaled.
 			scale = 1
 		}
@@ -266,7 +267,7 @@ func TestPooled(t *testing.T) {
 	}
 }
 
-// TestConv1DWants checks that errors of invalid shapes contain the key and a remedy.
+// TestConv1DWants checks that the error for an invalid shape contains the configuration key and a remedy.
 func TestConv1DWants(t *testing.T) {
 	good := Architecture{Kind: spec.ModelConv1D, Inputs: 20, HiddenUnits: []int{3}, Outputs: 1, Risk: spec.LossSquared,
 		Activation:  spec.ActivationTanh,
@@ -327,7 +328,7 @@ func TestConv1DWants(t *testing.T) {
 	}
 }
 
-// TestConv1DShowsNaN checks that a NaN feature reaches the output at every position in a pool.
+// TestConv1DShowsNaN checks that a NaN feature makes the output NaN, whatever its position in a pool.
 func TestConv1DShowsNaN(t *testing.T) {
 	a, rng := convolutions()[8], newRNG(24)
 	m, w := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng)

@@ -33,8 +33,8 @@ func (a Architecture) validateExternal() error {
 }
 
 // externalObjective is the objective of an external model, whose tensors only a program of the device's owner can
-// interpret. It is not in the table of kinds. Its initial parameters are zero, its risk is NaN, its outputs are 0, and
-// it takes no steps.
+// interpret. It is not in the table of kinds of models. Its initial parameters are zero, its risk is NaN, its outputs
+// are 0, and its local steps change nothing.
 type externalObjective[T Float] []TensorSpec
 
 func (e externalObjective[T]) Layout() []TensorSpec                       { return e }

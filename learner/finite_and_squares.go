@@ -5,7 +5,7 @@ func FirstNonFiniteIndex[T Float](v []T) int {
 	at := 0
 	for rest := v; len(rest) >= 4; rest = rest[4:] {
 		x := (*[4]T)(rest)
-		// The sum is 0 if all four elements are finite, otherwise NaN.
+		// The sum is 0 if all four elements are finite; otherwise it is NaN.
 		if (x[0]-x[0])+(x[1]-x[1])+(x[2]-x[2])+(x[3]-x[3]) != 0 {
 			break
 		}
@@ -19,8 +19,8 @@ func FirstNonFiniteIndex[T Float](v []T) int {
 	return -1
 }
 
-// AddSquares returns sum + Σ v_j². It adds the elements one after another, so a vector may be processed in parts with
-// the same result.
+// AddSquares returns sum + Σ v_j². It adds the elements one after another, so that a vector processed in several parts
+// gives the same result.
 func AddSquares[T Float](sum float64, v []T) float64 {
 	for _, x := range v {
 		sum += float64(float64(x) * float64(x))

@@ -2,14 +2,15 @@ package learner
 
 import "fmt"
 
-// Descent performs an agent's stochastic gradient descent. It combines a model, the source of its draws, and the step
-// sizes.
+// Descent performs an agent's stochastic gradient descent. It combines a model, the source of random samples and noise,
+// and the step sizes.
 type Descent[T Float] struct {
 	Model      *Model[T]
 	Draws      StepDrawSource[T]
 	Schedule   StepSizeSchedule // step sizes; must be valid: see StepSizeSchedule.Validate
 	Correction StepCorrection[T]
-	// NormalizesStepSize divides the step size by E_k (ch5 (5.26)). Without it the limit is that of ch5 problem 5.1.
+	// NormalizesStepSize divides the step size of agent k by its number E_k of local steps (ch5, equation (5.26)).
+	// Without this division, the iterates converge to the limit in ch5, problem 5.1.
 	NormalizesStepSize bool
 }
 
@@ -25,18 +26,20 @@ func (e *DivergenceError) Error() string {
 		e.Problem)
 }
 
-// Run takes local steps in place on w, of length d (ch5 (5.9) with the step size of ch5 (5.26)):
+// Run takes local steps in place on the parameters w, of length d (ch5, equation (5.9), with the step size of equation
+// (5.26)):
 //
 //	φ_{k,e} = φ_{k,e−1} − μ_k ĝ(φ_{k,e−1}),  μ_k = μ·(K p_k)/E_k
 //
-// where ĝ is the gradient of [StepDraw] plus the [StepCorrection]. weight is K·p_k (1 for equal agents, or if the
-// server applies the weights). The factor 1/E_k, with E_k = steps, applies only if NormalizesStepSize is set. offset is
-// the number of local steps before this run, for a decaying schedule. stop is polled before every step; nil means
-// never. A step at which the agent straggles counts as taken.
+// where ĝ is the stochastic gradient of [StepDraw] plus the [StepCorrection]. The parameter weight is K·p_k, which is 1
+// for equal agents, or if the server applies the weights. The factor 1/E_k, with E_k = steps, applies only if
+// NormalizesStepSize is set. The parameter offset is the number of local steps before this run, for a decaying
+// schedule. Run calls stop before every step; a nil stop means that Run takes all steps. A step that the agent skips at
+// random counts as taken.
 //
 // Run returns the number of steps taken, which is less than steps if stop returned true. It returns an error for
-// invalid settings, or a [*DivergenceError]. Every step that changes w first checks the risk; infinite parameters that
-// do not show in a risk are detected at the end. After an error w is invalid.
+// invalid settings, or a [*DivergenceError]. Every step that changes w first checks that the risk is finite. Infinite
+// parameters that do not make a risk infinite are detected at the end. After an error w is invalid.
 func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop func() bool) (taken int, err error) {
 	if err := d.validate(steps, weight); err != nil {
 		return 0, err
@@ -63,8 +66,9 @@ func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop f
 	return taken, nil
 }
 
-// GradientAt writes ĝ(w) of one draw to grad, for gradient exchange (lecture (13)–(14), (33)–(34)). It writes zero if
-// the agent straggles. Both vectors have length d and must not overlap.
+// GradientAt writes the stochastic gradient ĝ(w) of one random draw to grad, for gradient exchange (lecture, equations
+// (13)–(14) and (33)–(34)). It writes zero if the agent skips the step at random. Both vectors have length d and must
+// not overlap.
 func (d *Descent[T]) GradientAt(grad, w []T) {
 	m := d.Model
 	draw := d.Draws.Next(m)

@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// line returns a descent on y = 2 + 3x plus a deviation, as a model with a bias: parameters [slope, intercept].
+// line returns a descent for fitting y = 2 + 3x plus a deviation, with a linear model that has a bias: its parameters
+// are [slope, intercept].
 func line(t *testing.T, batch int, schedule StepSizeSchedule) *Descent[float64] {
 	t.Helper()
 	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, HasBias: true, Risk: spec.LossSquared})
@@ -18,7 +19,7 @@ func line(t *testing.T, batch int, schedule StepSizeSchedule) *Descent[float64] 
 		Draws: &StepSampler[float64]{Data: data, GradientConfig: GradientConfig{BatchSize: batch}}, Schedule: schedule}
 }
 
-// run takes steps with draws from rng.
+// run takes local steps with random draws from rng.
 func run[T Float](t *testing.T, d *Descent[T], w []T, steps int, weight float64, offset uint64, rng *rand.Rand) {
 	t.Helper()
 	s := d.Draws.(*StepSampler[T])
@@ -35,12 +36,13 @@ func TestExactGradientReachesLeastSquares(t *testing.T) {
 	d := line(t, 0, StepSizeSchedule{ConstantStepSize: 0.3})
 	w := make([]float64, 2)
 	run(t, d, w, 400, 1, 0, nil)
-	// Normal equations: n=4, Σx=2, Σx²=6, Σy=14, Σxy=22 → slope (4·22−2·14)/(4·6−2²), intercept (14−2·slope)/4.
+	// The normal equations with n=4, Σx=2, Σx²=6, Σy=14, Σxy=22 give the slope (4·22−2·14)/(4·6−2²) and the intercept
+	// (14−2·slope)/4.
 	compare(t, "w", w, []float64{3, 2}, 1e-12)
 }
 
-// TestGoldenTrajectory compares exact gradient descent on the line with iterates of φ − μ(Aφ − b) computed by hand,
-// with A = [[1.5 0.5] [0.5 1]], b = [5.5 3.5], μ = 0.1.
+// TestGoldenTrajectory compares exact gradient descent on the line with iterates φ − μ(Aφ − b) computed by hand, with A
+// = [[1.5 0.5] [0.5 1]], b = [5.5 3.5] and the step size μ = 0.1.
 func TestGoldenTrajectory(t *testing.T) {
 	d := line(t, 0, StepSizeSchedule{ConstantStepSize: 0.1})
 	w := make([]float64, 2)
@@ -48,7 +50,7 @@ func TestGoldenTrajectory(t *testing.T) {
 		run(t, d, w, 1, 1, uint64(step), nil)
 		compare(t, "w", w, want, 1e-10)
 	}
-	// One run of all steps gives the same result.
+	// One run of all steps must give the same result.
 	again := make([]float64, 2)
 	run(t, d, again, 4, 1, 0, nil)
 	compare(t, "w in one run", again, w, 0)
@@ -90,8 +92,8 @@ func TestDecayingScheduleCountsAcrossRuns(t *testing.T) {
 	}
 }
 
-// TestScheduleCountsFromOne checks that local steps count from 1: step t is that of TestGoldenTrajectory with μ_t =
-// 2/(μ_sc (γ + t)).
+// TestScheduleCountsFromOne checks that local steps are counted from 1: the step t must be the step of
+// TestGoldenTrajectory with the step size μ_t = 2/(μ_sc (γ + t)).
 func TestScheduleCountsFromOne(t *testing.T) {
 	d := line(t, 0, StepSizeSchedule{StrongConvexity: 0.5, DecayOffset: 7})
 	got, slope, intercept := make([]float64, 2), 0.0, 0.0
@@ -176,7 +178,8 @@ func TestDivergence(t *testing.T) {
 	check(err, 3, "training diverged at local step 3: the risk (mean loss) is +Inf; use a smaller step size or check "+
 		"the scale of the data")
 
-	// A saturated margin hides an infinite parameter from the risk; the check at the end of the run detects it.
+	// A saturated margin of the logistic loss hides an infinite parameter from the risk. The check at the end of the
+	// run must detect the parameter.
 	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossLogistic})
 	big := &StepSampler[float32]{Data: NewSamples(1, []float32{1e30}, []float32{1})}
 	hidden := Descent[float32]{Model: m, Draws: big, Schedule: StepSizeSchedule{ConstantStepSize: 1e30}}
@@ -227,7 +230,7 @@ func TestStepsDoNotAllocate(t *testing.T) {
 						Data: randomSamples[float32](a, 40, rng), Rand: rng,
 						GradientConfig: GradientConfig{BatchSize: batch, LocalStepProbability: 0.9, Noise: noise}}}
 				w := randomVector[float32](a.ParameterCount(), 0.1, rng)
-				if got := testing.AllocsPerRun(3, func() { // runs once before it counts
+				if got := testing.AllocsPerRun(3, func() { // The function runs once before AllocsPerRun counts.
 					if _, err := d.Run(w, 4, 1, 0, nil); err != nil {
 						t.Fatal(err)
 					}

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// drawNoise fills v with random noise. A Laplace variable of variance 2b² is b times the difference of two exponential
-// variables.
+// drawNoise fills v with random noise of the configured distribution. A Laplace variable with the variance 2b² is b
+// times the difference of two exponential variables.
 func drawNoise[T Float](n spec.GradientNoise, v []T, rng *rand.Rand) {
 	if n.Law == spec.NoiseLaplace {
 		b := math.Sqrt(n.Variance / 2)

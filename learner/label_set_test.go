@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestLabelSets checks that the set of valid targets contains exactly the targets that the loss accepts.
+// TestLabelSets checks that a loss accepts exactly the targets in its set of valid targets.
 func TestLabelSets(t *testing.T) {
 	targets := []float64{-2, -1, -0.5, 0, 0.5, 1, 2, 3, 1e9}
 	for risk := range lossConstructorByKind[float64]() {

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// linearModel implements linear and logistic regression with the output z = hᵀw + b for features h. The optional bias b
-// is the last element of the parameter vector.
+// linearModel implements linear and logistic regression. For features h and parameters w its output is z = hᵀw + b. The
+// optional bias b is the last element of the parameter vector.
 type linearModel[T Float] struct {
 	layer             layer
 	risk              spec.LossKind
@@ -24,10 +24,11 @@ func newLinearModel[T Float](a Architecture) (Objective[T], error) {
 		hasSquaredLoss: a.Risk == spec.LossSquared}, checkLayers(a)
 }
 
-// Layout implements Objective: "layer0.weight" [1, inputs], and "layer0.bias" [1] if there is a bias.
+// Layout implements Objective. The tensors are "layer0.weight" [1, inputs] and, if the model has a bias, "layer0.bias"
+// [1].
 func (l *linearModel[T]) Layout() []TensorSpec { return tensorLayout(l.layer) }
 
-// InitParameters implements Objective. The initial parameters are zero.
+// InitParameters implements Objective. It leaves all parameters at zero.
 func (l *linearModel[T]) InitParameters([]T, *rand.Rand) {}
 
 // reserveScratch allocates scratch memory for n rows.
@@ -85,11 +86,11 @@ func (l *linearModel[T]) RestandardizeParameters(w []T, from, to Standardization
 	return restandardizeLayers(w, l.layer, l.layer, l.risk, from, to), nil
 }
 
-// hasShortRows reports whether rows are so short that assembly kernels would not be faster.
+// hasShortRows reports whether rows are so short that assembly loops would not be faster than loops in Go.
 func (l *linearModel[T]) hasShortRows() bool { return l.layer.in < minAssemblyLength }
 
 // takeShortRowStep takes a local step on one short row, for example in a linear regression with 25 features. It is much
-// faster than the general step of [Model.takeStep], and the result is bitwise identical.
+// faster than the general step [Model.takeStep], and its result is bitwise identical.
 func (l *linearModel[T]) takeShortRowStep(w, x []T, y T, mu, ridge float64) float64 {
 	z := dotLoop(w[:len(x)], x)
 	if l.layer.biasOffset >= 0 {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// StepCountPolicy determines the number of local steps E_k from a device's speed: as many as fit into the time budget,
-// within bounds.
+// StepCountPolicy determines the number of local steps E_k of agent k from the speed of its device: as many steps as
+// fit into the time budget, within bounds.
 type StepCountPolicy struct {
 	MinSteps, MaxSteps int
 	TimeBudget         time.Duration // time per round that the device may spend on local steps
@@ -64,8 +64,8 @@ func (s StepCountPolicy) Validate() error {
 	return errors.Join(errs...)
 }
 
-// LocalStepCount returns E_k = clamp(⌊budget ÷ perStep⌋, MinSteps, MaxSteps) and the reason for it. A perStep of 0
-// means not yet measured.
+// LocalStepCount returns the number of local steps E_k = clamp(⌊budget ÷ perStep⌋, MinSteps, MaxSteps) and the reason
+// for this number. The parameter perStep is the time per step; 0 means that it has not been measured yet.
 func (s StepCountPolicy) LocalStepCount(perStep time.Duration) (steps int, reason StepCountReason) {
 	if perStep <= 0 {
 		return s.MinSteps, StepTimeUnmeasured
@@ -84,7 +84,7 @@ func (s StepCountPolicy) LocalStepCount(perStep time.Duration) (steps int, reaso
 // a few rounds, and a single unusual round changes it by at most a quarter of the difference.
 const newestMeasurementShare = 0.25
 
-// StepTimeEstimator estimates the time per local step by an exponential moving average. Its zero value has no
+// StepTimeEstimator estimates the time per local step by an exponential moving average. The zero value contains no
 // measurement.
 type StepTimeEstimator struct{ nanosecondsPerStep float64 }
 
@@ -101,7 +101,7 @@ func (p *StepTimeEstimator) AddMeasurement(steps int, took time.Duration) {
 	p.nanosecondsPerStep += newestMeasurementShare * (seen - p.nanosecondsPerStep)
 }
 
-// EstimatedTimePerStep returns the estimate, at least 1 ns; 0 means no measurement.
+// EstimatedTimePerStep returns the estimate, which is at least 1 ns, or 0 if there is no measurement.
 func (p *StepTimeEstimator) EstimatedTimePerStep() time.Duration {
 	if p.nanosecondsPerStep == 0 {
 		return 0
@@ -109,7 +109,8 @@ func (p *StepTimeEstimator) EstimatedTimePerStep() time.Duration {
 	return max(1, time.Duration(p.nanosecondsPerStep))
 }
 
-// ReduceStepCount returns the given share, 0 to 1, of the steps from LocalStepCount, but at least MinSteps.
+// ReduceStepCount returns the given share, from 0 to 1, of the steps that LocalStepCount has returned, but at least
+// MinSteps.
 func (s StepCountPolicy) ReduceStepCount(steps int, reason StepCountReason, share float64) (int, StepCountReason) {
 	if eased := max(s.MinSteps, int(float64(steps)*share)); eased < steps {
 		return eased, StepCountReduced

@@ -19,25 +19,25 @@ import (
 //
 // Q may be +Inf if it overflows. Such a model is rejected as diverged.
 type Loss[T Float] interface {
-	// Risk returns Q and, if delta is not nil, writes the derivatives with respect to z to delta. The result does not
-	// depend on delta. No exponential overflows if Q is finite. If an output is NaN, so is Q.
+	// Risk returns the loss Q. If delta is not nil, it writes the derivatives of Q with respect to z to delta. The
+	// result does not depend on delta. No exponential overflows if Q is finite. If an output is NaN, Q is NaN too.
 	Risk(delta, z []T, y T) float64
 	// LabelSet returns the set of valid targets of a model with the given number of outputs. MapLabels accepts exactly
-	// these. A loss with StandardizesTarget accepts every number.
+	// the targets in this set. For a loss with StandardizesTarget, every number is valid.
 	LabelSet(outputs int) LabelSet
-	// MapLabels validates targets, which must be finite, and converts them in place to the form of the loss. The error
-	// names the first invalid target and its row, counted from 1 after the rows in seen; the targets are then
+	// MapLabels validates targets, which must be finite, and converts them in place to the form that the loss uses. The
+	// error names the first invalid target and its row, counted from 1 after the rows in seen; the targets are then
 	// unchanged. MapLabels updates seen except for the number of rows.
 	MapLabels(y []T, outputs int, seen *LabelHistory) error
-	// Predict returns the prediction for outputs z: the number, or the label of the most probable class. If the number
-	// is not z[0], modelfile/export and the Python package must apply the same function.
+	// Predict returns the prediction for outputs z: a number, or the label of the most probable class. If the number is
+	// not z[0], modelfile/export and the Python package must apply the same function.
 	Predict(z []T) T
 	// ClassProbabilities appends the probability of each class to dst, in the order of the classes. It appends nothing
 	// if and only if the loss is a regression ([spec.LossKind.IsRegression]).
 	ClassProbabilities(dst []float64, z []T) []float64
 }
 
-// lossConstructorByKind returns the constructor of each loss.
+// lossConstructorByKind returns the constructor of the loss for each kind of loss.
 func lossConstructorByKind[T Float]() map[spec.LossKind]func(Architecture) Loss[T] {
 	return map[spec.LossKind]func(Architecture) Loss[T]{
 		spec.LossSquared:     func(Architecture) Loss[T] { return squaredLoss[T]{} },
@@ -50,8 +50,8 @@ func lossConstructorByKind[T Float]() map[spec.LossKind]func(Architecture) Loss[
 
 func newLoss[T Float](a Architecture) Loss[T] { return lossConstructorByKind[T]()[a.Risk](a) }
 
-// addRisks adds the losses of rows with outputs z, [rows,outputs], to sum. If delta is not nil, it writes the
-// derivatives with respect to the outputs to delta, in the same shape.
+// addRisks adds the losses of rows with outputs z, in the shape [rows,outputs], to sum. If delta is not nil, it writes
+// the derivatives with respect to the outputs to delta, in the same shape.
 func addRisks[T Float](sum float64, loss Loss[T], delta, z, y []T) float64 {
 	outputs := len(z) / max(len(y), 1)
 	for s, target := range y {
@@ -72,7 +72,8 @@ func (regressionLoss[T]) MapLabels([]T, int, *LabelHistory) error           { re
 func (regressionLoss[T]) Predict(z []T) T                                   { return z[0] }
 func (regressionLoss[T]) ClassProbabilities(dst []float64, _ []T) []float64 { return dst }
 
-// LabelHistory describes the targets mapped so far, for mapping the following ones. The zero value describes no rows.
+// LabelHistory describes the targets that were mapped so far, for mapping further targets. The zero value describes no
+// rows.
 type LabelHistory struct {
 	rowCount                     int
 	lastZeroRow, lastMinusOneRow int // last rows with the targets 0 and −1, counted from 1; 0 means none
@@ -104,8 +105,8 @@ func (s LabelSet) Contains(y float64) bool {
 	return true
 }
 
-// String describes the set for a message, such as "whole numbers from 0 to 2". It returns "" if the set contains every
-// number.
+// String describes the set of targets for a message, such as "whole numbers from 0 to 2". It returns "" if the set
+// contains every number.
 func (s LabelSet) String() string {
 	switch {
 	case s.ClassCount > 0:
@@ -116,8 +117,9 @@ func (s LabelSet) String() string {
 	return ""
 }
 
-// MapLabels validates the targets of samples in memory and converts them in place to the form of a valid architecture:
-// see [Objective.MapLabels]. seen describes the preceding targets. The result describes all targets.
+// MapLabels validates the targets of samples in memory and converts them in place to the form that a valid architecture
+// uses: see [Objective.MapLabels]. The parameter seen describes the preceding targets, and the result describes all
+// targets.
 func (s *Samples[T]) MapLabels(a Architecture, seen LabelHistory) (LabelHistory, error) {
 	for i, y := range s.y {
 		if y-y != 0 {

@@ -2,8 +2,9 @@ package learner
 
 import "math"
 
-// huberLoss implements the Huber loss of the residual r = z − γ: ½r² for |r| ≤ δ and δ(|r| − δ/2) beyond (Huber 1964).
-// An outlier's derivative is at most δ.
+// huberLoss implements the Huber loss of the residual r = z − γ between the output z and the target γ. The loss is ½r²
+// for |r| ≤ δ, and δ(|r| − δ/2) for larger residuals (Huber 1964). The derivative for an outlier is therefore at most
+// δ.
 type huberLoss[T Float] struct {
 	regressionLoss[T]
 	delta float64

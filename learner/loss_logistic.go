@@ -5,14 +5,15 @@ import (
 	"math"
 )
 
-// logisticLoss implements ln(1 + exp(−γ z)), γ = ±1 (lecture (15)).
+// logisticLoss implements the logistic loss ln(1 + exp(−γ z)) of the output z for the target γ = ±1 (lecture, equation
+// (15)).
 type logisticLoss[T Float] struct{}
 
 func (logisticLoss[T]) Risk(delta, z []T, y T) float64 {
 	margin := float64(y) * float64(z[0])
 	e := math.Exp(-math.Abs(margin))
 	if delta != nil {
-		wrong := 1 / (1 + e) // probability of the other class
+		wrong := 1 / (1 + e) // probability of the class that is not the target
 		if margin > 0 {
 			wrong *= e
 		}
@@ -24,7 +25,8 @@ func (logisticLoss[T]) Risk(delta, z []T, y T) float64 {
 // LabelSet implements Loss.
 func (logisticLoss[T]) LabelSet(int) LabelSet { return LabelSet{IsBinary: true} }
 
-// MapLabels implements Loss. It accepts either 0 and 1, and converts 0 to −1, or −1 and 1.
+// MapLabels implements Loss. It accepts either the labels 0 and 1, of which it converts 0 to −1, or the labels −1 and
+// 1.
 func (logisticLoss[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 	for i, v := range y {
 		row, other := seen.rowCount+i+1, 0
@@ -60,7 +62,7 @@ func (logisticLoss[T]) Predict(z []T) T {
 	return -1
 }
 
-// ClassProbabilities appends the probabilities of −1 and 1.
+// ClassProbabilities appends the probabilities of the labels −1 and 1 to dst.
 func (logisticLoss[T]) ClassProbabilities(dst []float64, z []T) []float64 {
 	p := 1 / (1 + math.Exp(-float64(z[0])))
 	return append(dst, 1-p, p)

@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// softmaxLoss implements the cross-entropy ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1.
+// softmaxLoss implements the cross-entropy loss ln Σ_c exp(z_c) − z_γ of the outputs z for the target class γ = 0 …
+// C−1, where C is the number of classes.
 type softmaxLoss[T Float] struct{}
 
 func (softmaxLoss[T]) Risk(delta, z []T, y T) float64 {
-	// checked before the conversion, whose result for NaN depends on the processor
+	// Check the target before it is converted to an integer, since the conversion of NaN depends on the processor.
 	if known := y >= 0 && y < T(len(z)); !known {
 		panic(fmt.Sprintf("learner: label %v is invalid for %d classes: call Samples.MapLabels first", y, len(z)))
 	}
@@ -47,7 +48,7 @@ func (softmaxLoss[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
 	return nil
 }
 
-// Predict returns the class with the largest output, or the first of several.
+// Predict returns the class with the largest output, or the first such class if several outputs are equal.
 func (softmaxLoss[T]) Predict(z []T) T {
 	best := 0
 	for c, v := range z {
@@ -58,7 +59,7 @@ func (softmaxLoss[T]) Predict(z []T) T {
 	return T(best)
 }
 
-// ClassProbabilities appends the probabilities of the classes 0 to outputs − 1.
+// ClassProbabilities appends the probabilities of the classes 0 to outputs − 1 to dst.
 func (softmaxLoss[T]) ClassProbabilities(dst []float64, z []T) []float64 {
 	from, top, sum := len(dst), float64(slices.Max(z)), 0.0
 	for _, v := range z {

@@ -1,7 +1,7 @@
 package learner
 
-// squaredLoss implements the loss ½(γ − z)² of output z for the target γ (lecture (36)–(37)).
-// linearModel.takeShortRowStep contains an inlined copy.
+// squaredLoss implements the loss ½(γ − z)² of the output z for the target γ (lecture, equations (36)–(37)).
+// linearModel.takeShortRowStep contains an inlined copy of this loss.
 type squaredLoss[T Float] struct{ regressionLoss[T] }
 
 func (squaredLoss[T]) Risk(delta, z []T, y T) float64 {
@@ -12,7 +12,8 @@ func (squaredLoss[T]) Risk(delta, z []T, y T) float64 {
 	return 0.5 * miss * miss
 }
 
-// unhalvedSquaredLoss implements the loss (γ − z)² of output z for the target γ, without the factor ½, as in feddec.
+// unhalvedSquaredLoss implements the loss (γ − z)² of the output z for the target γ, without the factor ½, as in the
+// FedDec paper.
 type unhalvedSquaredLoss[T Float] struct{ regressionLoss[T] }
 
 func (unhalvedSquaredLoss[T]) Risk(delta, z []T, y T) float64 {

@@ -64,7 +64,7 @@ func TestSoftmaxRefusesUnmappedLabels(t *testing.T) {
 	}
 }
 
-// lossCases contains the architecture and the labels for testing each loss. A loss without an entry fails the tests.
+// lossCases contains an architecture and labels for testing each loss. The test fails if a loss has no entry.
 var lossCases = map[spec.LossKind]struct {
 	a      Architecture
 	labels []float64
@@ -76,7 +76,7 @@ var lossCases = map[spec.LossKind]struct {
 	spec.LossSoftmax:     {Architecture{Outputs: 3}, []float64{0, 1, 2}},
 }
 
-// eachLoss calls try for each loss of the table.
+// eachLoss calls try once for each loss.
 func eachLoss(t *testing.T, try func(t *testing.T, l Loss[float64], outputs int, labels []float64)) {
 	for risk, make := range lossConstructorByKind[float64]() {
 		c, known := lossCases[risk]
@@ -95,8 +95,8 @@ func eachLoss(t *testing.T, try func(t *testing.T, l Loss[float64], outputs int,
 	}
 }
 
-// TestLossDerivatives compares derivatives with central differences. Risks must not be negative or depend on whether
-// derivatives are requested.
+// TestLossDerivatives compares the derivatives of each loss with central differences. A risk must not be negative, and
+// must not depend on whether derivatives are requested.
 func TestLossDerivatives(t *testing.T) {
 	const h = 1e-6
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
@@ -124,7 +124,7 @@ func TestLossDerivatives(t *testing.T) {
 	})
 }
 
-// TestLossInfimum checks that the smallest risk is 0 for each target, so that ratios of risks are meaningful.
+// TestLossInfimum checks that the smallest possible risk is 0 for each target, so that ratios of risks are meaningful.
 func TestLossInfimum(t *testing.T) {
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
 		for _, y := range labels {
@@ -175,8 +175,8 @@ func TestLossOfNaN(t *testing.T) {
 	})
 }
 
-// TestLossLabels checks that labels in the loss's form are unchanged, and that the prediction of a confident output is
-// its label.
+// TestLossLabels checks that labels that already have the form of the loss do not change, and that the prediction for a
+// confident output is the label of that output.
 func TestLossLabels(t *testing.T) {
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
 		y := append([]float64(nil), labels...)
@@ -196,7 +196,8 @@ func TestLossLabels(t *testing.T) {
 	})
 }
 
-// TestHuberByHand checks the Huber loss on both sides: the parabola up to δ and the line beyond.
+// TestHuberByHand checks the Huber loss in both of its ranges: the parabola for residuals up to δ, and the line for
+// larger residuals.
 func TestHuberByHand(t *testing.T) {
 	l := huberLoss[float64]{delta: 2}
 	for _, tt := range []struct{ z, y, risk, slope float64 }{

@@ -6,17 +6,18 @@ import (
 	"slices"
 )
 
-// Model computes the mean risk of an [Objective] over any number of rows, with the ridge, and its gradient. The caller
-// owns the parameters, as one flat vector. The model owns only scratch memory, which grows with the largest batch up to
-// 32 rows.
+// Model computes the mean risk of an [Objective] over any number of rows, including the ridge penalty, and the gradient
+// of the risk. The caller owns the parameters, as one flat vector. The model owns only scratch memory, which grows with
+// the largest batch up to 32 rows.
 type Model[T Float] struct {
 	arch               Architecture
 	parameterCount     int
 	objective          Objective[T]
-	reportedRiskFactor float64         // factor by which reported risks are multiplied
-	rowStepper         *linearModel[T] // the objective, if it has a fast path for one short row: see takeShortRowStep
-	kernels            vectorKernels[T]
-	gradientScratch    []T // buffer for the gradient of a step on more than one block of rows
+	reportedRiskFactor float64 // factor by which reported risks are multiplied
+	// the objective, if it has a fast local step on one short row (see takeShortRowStep); otherwise nil
+	rowStepper      *linearModel[T]
+	kernels         vectorKernels[T]
+	gradientScratch []T // buffer for the gradient of a step on more than one block of rows
 }
 
 // NewModel returns a model of the architecture. It returns the same errors as [Architecture.Validate].
@@ -36,8 +37,9 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 // Architecture returns the architecture of the model.
 func (m *Model[T]) Architecture() Architecture { return m.arch }
 
-// SetReportedRiskUnits makes Risk and Score report risks in the units of the data for samples standardised by st. Risks
-// of a regression are multiplied by the square of the target's scale. δ of the Huber loss is in units of that scale.
+// SetReportedRiskUnits makes Risk and Score report risks in the units of the data, for samples standardised by st. It
+// multiplies the risks of a regression by the square of the target's scale. The threshold δ of the Huber loss is in
+// units of that scale.
 func (m *Model[T]) SetReportedRiskUnits(st Standardization) {
 	if m.arch.Risk.StandardizesTarget() && m.arch.HasTarget() && len(st.Scale) > 0 {
 		scale := st.Scale[len(st.Scale)-1]
@@ -52,9 +54,10 @@ func (m *Model[T]) InitParameters(w []T, rng *rand.Rand) {
 	m.objective.InitParameters(w, rng)
 }
 
-// Gradient writes the gradient at w of the mean risk over the batch, including +ρw, to grad. It returns that risk,
-// including (ρ/2)‖w‖². The gradients of blocks of 32 rows are added in order, the ridge last. grad and w have length d
-// and must not overlap. The risk of an empty batch is NaN.
+// Gradient writes the gradient at w of the mean risk over the batch, including the gradient ρw of the ridge penalty, to
+// grad. It returns the mean risk, including the ridge penalty (ρ/2)‖w‖². The gradients of blocks of 32 rows are added
+// in order, and the gradient of the ridge penalty last. The vectors grad and w have length d and must not overlap. The
+// risk of an empty batch is NaN.
 func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
 	m.checkVectorLength("grad", grad)
 	m.checkBatchDimensions(w, b)
@@ -72,7 +75,8 @@ func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
 	return sum/float64(n) + m.ridgePenalty(w)
 }
 
-// Risk returns the mean risk at w over the batch, including (ρ/2)‖w‖². The risk of an empty batch is NaN.
+// Risk returns the mean risk over the batch at the parameters w, including the ridge penalty (ρ/2)‖w‖². The risk of an
+// empty batch is NaN.
 func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 	m.checkBatchDimensions(w, b)
 	sum, n := 0.0, b.Len()
@@ -82,7 +86,8 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 	return m.reportedRiskFactor * (sum/float64(n) + m.ridgePenalty(w))
 }
 
-// Score returns the score of w on all samples of s. Its risk includes (ρ/2)‖w‖². Without samples all values are NaN.
+// Score returns the score of the parameters w on all samples of s. The risk in the score includes the ridge penalty
+// (ρ/2)‖w‖². Without samples all values are NaN.
 func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	m.checkBatchDimensions(w, s.All())
 	score := scoreFromSums(m.objective.SumScores(w, s), m.arch, s)
@@ -90,8 +95,8 @@ func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	return score
 }
 
-// SumScores returns the score sums of w on all samples of s. The risk has the same units as in Score, without the
-// ridge.
+// SumScores returns the score sums of the parameters w on all samples of s. The risk has the same units as in Score,
+// but does not include the ridge penalty.
 func (m *Model[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	m.checkBatchDimensions(w, s.All())
 	t := m.objective.SumScores(w, s)
@@ -99,7 +104,7 @@ func (m *Model[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return t
 }
 
-// ridgePenalty returns (ρ/2)‖w‖².
+// ridgePenalty returns the ridge penalty (ρ/2)‖w‖² on the parameters w.
 func (m *Model[T]) ridgePenalty(w []T) float64 {
 	if m.arch.Ridge == 0 {
 		return 0

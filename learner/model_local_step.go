@@ -1,8 +1,8 @@
 package learner
 
-// takeStep takes one local step φ ← φ − μ·GradientScale·(∇Q(φ; Batch) + Noise + Correction) and updates w in place. It
-// returns the mean risk of the batch before the step, possibly without the ridge. If that risk is not finite, w is
-// unchanged.
+// takeStep takes one local step φ ← φ − μ·GradientScale·(∇Q(φ; Batch) + Noise + Correction) with the step size μ, and
+// updates the parameters w in place. It returns the mean risk of the batch before the step, possibly without the ridge
+// penalty. If that risk is not finite, takeStep does not change w.
 func (m *Model[T]) takeStep(w []T, d *StepDraw[T], mu float64, by *StepCorrection[T]) float64 {
 	x := d.Batch.X
 	if m.rowStepper == nil || len(d.Batch.Y) != 1 || len(x) != m.arch.Inputs || d.Noise != nil || !by.isEmpty() {
@@ -11,7 +11,7 @@ func (m *Model[T]) takeStep(w []T, d *StepDraw[T], mu float64, by *StepCorrectio
 	return m.rowStepper.takeShortRowStep(w, x, d.Batch.Y[0], mu*d.GradientScale, m.arch.Ridge)
 }
 
-// takeGeneralStep performs takeStep for any kind of model, number of rows, noise and correction.
+// takeGeneralStep performs takeStep for any kind of model, any number of rows, and any noise and correction.
 func (m *Model[T]) takeGeneralStep(w []T, d *StepDraw[T], mu float64, by *StepCorrection[T]) float64 {
 	mu *= d.GradientScale
 	m.checkBatchDimensions(w, d.Batch)

@@ -45,11 +45,12 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 	compare(t, fmt.Sprintf("%T, %s, %d inputs: w", got, describe(a), a.Inputs), got, want, 0)
 }
 
-// bilinear is the network of 2nd-order (40).
+// bilinear is the bilinear network of equation (40) in the paper on second-order guarantees ("2nd-order").
 var bilinear = Architecture{Inputs: 5, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 	Risk: spec.LossLogistic, Ridge: 0.1}
 
-// TestBilinearRisk compares the network with the explicit formula (40): ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²).
+// TestBilinearRisk compares the risk of the bilinear network with the explicit formula ln(1 + exp(−γ w₁ᵀW₂h)) +
+// (ρ/2)(‖w₁‖² + ‖W₂‖²) (2nd-order paper, equation (40)).
 func TestBilinearRisk(t *testing.T) {
 	m := newModel[float64](t, bilinear)
 	w := randomVector[float64](18, 1, newRNG(51))
@@ -71,8 +72,8 @@ func TestBilinearRisk(t *testing.T) {
 	compare(t, "gradient at zero, the saddle", grad, make([]float64, 18), 0)
 }
 
-// TestSaddleIsLeftByNoiseOnly checks that every stochastic gradient without noise is exactly zero at w = 0, the saddle
-// of 2nd-order (40).
+// TestSaddleIsLeftByNoiseOnly checks that every stochastic gradient without noise is exactly zero at w = 0, which is
+// the saddle point of equation (40) in the 2nd-order paper.
 func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 	for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.01},
 		{Law: spec.NoiseLaplace, Variance: 0.01}} {
@@ -92,8 +93,8 @@ func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 	}
 }
 
-// TestComposedStepsMatchTwin checks steps with mini-batches, noise and random skipping, alone and together, against
-// plain loops with the same random numbers.
+// TestComposedStepsMatchTwin compares steps with mini-batches, noise and random skipping, alone and in combination,
+// with plain loops that use the same random numbers.
 func TestComposedStepsMatchTwin(t *testing.T) {
 	for _, a := range []Architecture{bilinear,
 		{Inputs: 25, Outputs: 1, Risk: spec.LossSquared, HasBias: true, Ridge: 0.2}} {
@@ -134,7 +135,7 @@ type naiveSampler struct {
 	noise    spec.GradientNoise
 }
 
-// draw returns ĝ(w): scale·(∇Q(w) + v).
+// draw returns the stochastic gradient ĝ(w) = scale·(∇Q(w) + v), where v is the noise.
 func (n naiveSampler) draw(w []float64, rng *rand.Rand) []float64 {
 	scale := 1.0
 	if n.response == 0.5 {

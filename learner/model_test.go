@@ -41,7 +41,7 @@ func twinGradient[T Float](t *testing.T, a Architecture, tolerance float64) {
 	rng := newRNG(3)
 	m := newModel[T](t, a)
 	w := randomVector[T](a.ParameterCount(), 0.3, rng)
-	grad, want := randomVector[T](len(w), 1, rng), make([]T, len(w)) // grad must be overwritten
+	grad, want := randomVector[T](len(w), 1, rng), make([]T, len(w)) // The elements of grad must be overwritten.
 	for _, n := range sizes {
 		batch := randomSamples[T](a, n, rng).All()
 		risk, wantRisk := m.Gradient(grad, w, batch), naive[T]{a}.meanGradient(want, w, batch)
@@ -52,7 +52,7 @@ func twinGradient[T Float](t *testing.T, a Architecture, tolerance float64) {
 	}
 }
 
-// outputs returns the outputs of one row.
+// outputs returns the outputs of the model for one row.
 func outputs[T Float](m *Model[T], w, x []T) []T {
 	row := Batch[T]{X: x, Y: make([]T, 1)}
 	if l, ok := m.objective.(*linearModel[T]); ok {
@@ -99,7 +99,7 @@ func TestOutputByHand(t *testing.T) {
 	m := newModel[float32](t, a)
 	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
 	w := []float32{1, 2, 3, 4, 1, -20, 5, 6, 7}
-	// The second hidden unit is inactive, so only the first contributes.
+	// The second hidden unit is inactive, so only the first hidden unit contributes to the output.
 	if got := outputs(m, w, []float32{1, 1}); got[0] != 5*4+7 {
 		t.Errorf("output %v, want 27", got[0])
 	}

@@ -14,7 +14,7 @@ func (n naive[T]) widths() []int {
 	return append(append([]int{n.a.Inputs}, n.a.HiddenUnits...), n.a.Outputs)
 }
 
-// views splits a flat vector into weights[l][o][i] and biases[l][o].
+// views splits a flat parameter vector into weights[l][o][i] and biases[l][o] for layer l, output o and input i.
 func (n naive[T]) views(flat []T) (weights [][][]T, biases [][]T) {
 	widths := n.widths()
 	for l := 1; l < len(widths); l++ {
@@ -34,7 +34,7 @@ func (n naive[T]) views(flat []T) (weights [][][]T, biases [][]T) {
 	return weights, biases
 }
 
-// gradient adds the gradient of one sample's risk, divided by count, to grad, and returns the risk.
+// gradient adds the gradient of one sample's risk, divided by count, to grad, and returns the sample's risk.
 func (n naive[T]) gradient(grad, w, x []T, y T, count int) float64 {
 	weights, biases := n.views(w)
 	values := [][]T{x}

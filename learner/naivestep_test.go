@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// naiveStep is the reference of the benchmarks: hand-written plain loops for exactly these models (relu with a bias, or
-// linear without one). It uses one gradient vector and does not allocate.
+// naiveStep returns the reference for the benchmarks: hand-written plain loops for two kinds of models, relu networks
+// with biases and linear models without a bias. The loops use one gradient vector and do not allocate memory.
 func naiveStep(a Architecture) func(w []float32, s *Samples[float32], batch int, mu float32, rng *rand.Rand) {
 	if a.Risk == spec.LossSquared {
 		return naiveLinearStep(a)

@@ -8,8 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// network is a model of fully connected layers with an activation between them, or softmax regression without hidden
-// layers. It includes the bilinear network of 2nd-order (40)–(41): see [Architecture].
+// network is a model of fully connected layers with an activation function between them. Without hidden layers it is
+// softmax regression. It includes the bilinear network of equations (40)–(41) in the 2nd-order paper: see
+// [Architecture].
 type network[T Float] struct {
 	layers     []layer
 	activation spec.Activation
@@ -18,7 +19,7 @@ type network[T Float] struct {
 	kernels    vectorKernels[T]
 
 	rowsPerOutputPass int
-	layerActivations  [][]T // outputs of each layer [rows,out], after the activation except for the last layer
+	layerActivations  [][]T // outputs of each layer [rows,out], after the activation function except for the last layer
 	layerDeltas       [][]T // derivatives of a row's risk with respect to each layer's sums [rows,out]
 }
 
@@ -33,9 +34,9 @@ func newNetworkOfLayers[T Float](a Architecture, layers []layer) *network[T] {
 		layerDeltas: make([][]T, len(layers))}
 }
 
-// rowsPerForwardPass returns the number of rows per pass if only their outputs are needed. Their activations must fit
-// into a cache, or into an eighth of the memory of the parameters. For a wide layer with one input, the activations of
-// 32 rows would need 16 times the memory of the model.
+// rowsPerForwardPass returns the number of rows that are processed at a time if only their outputs are needed. The
+// activations of these rows must fit into a CPU cache, or into an eighth of the memory of the parameters. For a wide
+// layer with one input, the activations of 32 rows would need 16 times the memory of the model.
 func rowsPerForwardPass(layers []layer) int {
 	params, units := 0, 0
 	for _, l := range layers {
@@ -45,12 +46,12 @@ func rowsPerForwardPass(layers []layer) int {
 	return cacheableRows(params, units)
 }
 
-// cacheableRows returns rowsPerForwardPass for layers with the given numbers of weights and units.
+// cacheableRows returns the result of rowsPerForwardPass for layers with the given numbers of weights and units.
 func cacheableRows(params, units int) int {
 	return min(max(max(params/8, 1<<16)/units, 1), rowBlockSize)
 }
 
-// checkLayers returns an error if the layers or the loss do not match the kind.
+// checkLayers returns an error if the layers or the loss do not match the kind of the model.
 func checkLayers(a Architecture) error {
 	if of := spec.ModelKindFromLayers(len(a.HiddenUnits), a.Risk); a.resolvedKind() != of {
 		return fmt.Errorf("architecture: kind is %s, but %d hidden layers with the risk %s require the kind %s", a.Kind,
@@ -59,16 +60,19 @@ func checkLayers(a Architecture) error {
 	return nil
 }
 
-// layer contains the offsets of a layer in the flat vector: weights [out,in], then optional biases [out].
+// layer contains the offsets of a layer in the flat parameter vector: first the weights [out,in], then the optional
+// biases [out].
 type layer struct {
 	in, out                  int
 	weightOffset, biasOffset int
 }
 
-// layersOfArchitecture returns the layers of an architecture, laid out consecutively.
+// layersOfArchitecture returns the layers of an architecture. Their parameters follow each other in the parameter
+// vector.
 func layersOfArchitecture(a Architecture) []layer { return layersFromOffset(0, a.Inputs, a) }
 
-// layersFromOffset returns the layers laid out from an offset on, for the given number of inputs.
+// layersFromOffset returns the layers of an architecture with the given number of inputs. Their parameters follow each
+// other in the parameter vector, starting at offset.
 func layersFromOffset(offset, in int, a Architecture) (layers []layer) {
 	for _, out := range a.UnitsByLayer() {
 		l := layer{in: in, out: out, weightOffset: offset, biasOffset: -1}
@@ -83,10 +87,11 @@ func layersFromOffset(offset, in int, a Architecture) (layers []layer) {
 	return layers
 }
 
-// tensorLayout returns the named tensors of the layers.
+// tensorLayout returns the names and shapes of the tensors of the layers.
 func tensorLayout(layers ...layer) (all []TensorSpec) { return tensorLayoutFromLayer(0, layers) }
 
-// tensorLayoutFromLayer returns the named tensors of the layers, numbered from first on.
+// tensorLayoutFromLayer returns the names and shapes of the tensors of the layers. The numbers of the layers start with
+// first.
 func tensorLayoutFromLayer(first int, layers []layer) (all []TensorSpec) {
 	for i, l := range layers {
 		i += first
@@ -98,8 +103,8 @@ func tensorLayoutFromLayer(first int, layers []layer) (all []TensorSpec) {
 	return all
 }
 
-// Layout implements Objective: "layer0.weight" [out,in], "layer0.bias" [out] if there are biases, "layer1.weight", and
-// so on.
+// Layout implements Objective. The tensors are "layer0.weight" [out,in], "layer0.bias" [out] if the model has biases,
+// "layer1.weight", and so on.
 func (n *network[T]) Layout() []TensorSpec { return tensorLayout(n.layers...) }
 
 // InitParameters implements Objective. Weights of hidden layers are drawn from Glorot's uniform distribution,
@@ -110,7 +115,7 @@ func (n *network[T]) InitParameters(w []T, rng *rand.Rand) {
 	}
 }
 
-// drawGlorotWeights draws weights from Glorot's uniform distribution.
+// drawGlorotWeights draws weights from Glorot's uniform distribution for the given numbers of inputs and outputs.
 func drawGlorotWeights[T Float](w []T, in, out int, rng *rand.Rand) {
 	bound := math.Sqrt(6 / float64(in+out))
 	for i := range w {
@@ -127,8 +132,8 @@ func (n *network[T]) reserveScratch(scratch [][]T, rows int) {
 	}
 }
 
-// forward runs a block through the network and returns the raw outputs, [rows,outputs]. The outputs and activations
-// remain in the scratch memory.
+// forward computes the outputs of a block, before the loss is applied, in the shape [rows,outputs]. The outputs and
+// activations remain in the scratch memory.
 func (n *network[T]) forward(w []T, b Batch[T]) []T {
 	rows, x := len(b.Y), b.X
 	n.reserveScratch(n.layerActivations, rows)
@@ -156,8 +161,8 @@ func (n *network[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 	return sum
 }
 
-// Backward implements Objective. It leaves the derivatives with respect to the sums of every layer in the scratch
-// memory.
+// Backward implements Objective. It leaves the derivatives of the risk with respect to the sums of every layer in the
+// scratch memory.
 func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
 	z := n.forward(w, b)
 	n.reserveScratch(n.layerDeltas, len(b.Y))
@@ -174,7 +179,7 @@ func (n *network[T]) backpropagateLayers(w []T, rows int) {
 	}
 }
 
-// computeInputDerivatives fills dst, [rows,in], with the derivatives with respect to the input of layer i.
+// computeInputDerivatives fills dst, in the shape [rows,in], with the derivatives with respect to the input of layer i.
 func (n *network[T]) computeInputDerivatives(dst, w []T, i, rows int) {
 	l, above := n.layers[i], n.layerDeltas[i]
 	clear(dst[:rows*l.in])
@@ -219,7 +224,8 @@ func (n *network[T]) RestandardizeParameters(w []T, from, to Standardization) (b
 	return restandardizeLayers(w, n.layers[0], n.layers[len(n.layers)-1], n.risk, from, to), nil
 }
 
-// applyActivation applies the activation in place. A NaN remains NaN, so that it reaches the risk.
+// applyActivation applies the activation function to the elements of v in place. A NaN remains NaN, so that the risk
+// becomes NaN.
 func applyActivation[T Float](a spec.Activation, v []T) {
 	switch a {
 	case spec.ActivationTanh:
@@ -233,8 +239,8 @@ func applyActivation[T Float](a spec.Activation, v []T) {
 	}
 }
 
-// multiplyByActivationDerivative multiplies delta by the derivative of the activation, given the activation's values
-// act. relu has slope 0 at 0.
+// multiplyByActivationDerivative multiplies delta by the derivative of the activation function, which it computes from
+// the values act of the function. The derivative of relu at 0 is 0.
 func multiplyByActivationDerivative[T Float](a spec.Activation, delta, act []T) {
 	switch a {
 	case spec.ActivationTanh:

@@ -21,25 +21,25 @@ type Objective[T Float] interface {
 	// InitParameters sets w, which must be zero, to the initial parameters. The numbers drawn from rng depend only on
 	// the layout. rng may be nil if the initial parameters are zero.
 	InitParameters(w []T, rng *rand.Rand)
-	// AddRowRisks returns sum plus the losses of all rows in the block b, added in order. A NaN in w makes the result
-	// NaN.
+	// AddRowRisks returns sum plus the losses of all rows in the block b, added in order. A NaN in the parameters w
+	// makes the result NaN.
 	AddRowRisks(sum float64, w []T, b Batch[T]) float64
 	// Backward returns the same value as AddRowRisks(0, w, b) and stores the derivatives that AddGradient needs.
 	Backward(w []T, b Batch[T]) float64
 	// AddGradient adds scale times the gradient Σ ∇Q of the block of the last Backward call to dst. It reads no
 	// parameters, so dst may be w itself, and a local step needs no additional vector.
 	AddGradient(dst []T, b Batch[T], scale float64)
-	// MapLabels validates targets and converts them in place to the form that the loss uses: see [Loss.MapLabels]. seen
-	// describes the preceding targets.
+	// MapLabels validates targets and converts them in place to the form that the loss uses: see [Loss.MapLabels]. The
+	// parameter seen describes the preceding targets.
 	MapLabels(y []T, seen *LabelHistory) error
-	// RowOutputs returns the outputs of the model for the rows of a block, [rows,outputs]. The result is valid until
-	// the next call of any method.
+	// RowOutputs returns the outputs of the model for the rows of a block, in the shape [rows,outputs]. The result is
+	// valid until the next call of any method.
 	RowOutputs(w []T, b Batch[T]) []T
 	// SumScores returns the sums from which the quality of the parameters w on the samples s is computed.
 	SumScores(w []T, s *Samples[T]) ScoreSums
-	// RestandardizeParameters converts the parameters w from samples standardised by from to samples standardised by
-	// to. moved reports whether the means change, which requires biases. If no equivalent w exists, it returns an error
-	// and w is invalid.
+	// RestandardizeParameters converts the parameters w from samples that are standardised by from to samples that are
+	// standardised by to. The result moved is true if the means change, which requires a model with biases. If no
+	// equivalent parameters exist, it returns an error and w is invalid.
 	RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error)
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestParts checks that shared and own tensors, in the order of the layout, can be joined to the original vector.
+// TestParts checks that a parameter vector can be divided into shared and own tensors and joined to the original
+// vector, in the order of the layout.
 func TestParts(t *testing.T) {
 	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 2, Activation: spec.ActivationTanh,
 		Risk:    spec.LossSoftmax,

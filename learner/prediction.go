@@ -12,7 +12,7 @@ type Prediction struct {
 	ClassProbabilities []float64
 }
 
-// Predictor predicts from rows in the units of the data. It must not be used concurrently.
+// Predictor makes predictions for rows in the units of the data. It must not be used concurrently.
 type Predictor[T Float] struct {
 	model              *Model[T]
 	loss               Loss[T]
@@ -22,8 +22,9 @@ type Predictor[T Float] struct {
 	standardization    Standardization
 }
 
-// NewPredictor returns the predictor of a model with parameters w that was trained on rows standardised by st. An empty
-// st means no standardisation. It keeps w. It returns an error if w or st has a wrong length.
+// NewPredictor returns the predictor of a model with the parameters w that was trained on rows standardised by st. An
+// empty st means no standardisation. The predictor keeps w. NewPredictor returns an error if w or st has a wrong
+// length.
 func NewPredictor[T Float](a Architecture, st Standardization, w []T) (*Predictor[T], error) {
 	m, err := NewModel[T](a)
 	if err != nil {
@@ -44,8 +45,8 @@ func NewPredictor[T Float](a Architecture, st Standardization, w []T) (*Predicto
 	return &Predictor[T]{model: m, loss: newLoss[T](a), w: w, x: make([]T, a.Inputs), standardization: st}, nil
 }
 
-// Predict returns the prediction for a row of features, which it does not change. It standardises and clips the row
-// exactly as in training.
+// Predict returns the prediction for a row of features. It standardises and clips the features exactly as in training,
+// but does not change row.
 func (p *Predictor[T]) Predict(row []T) Prediction {
 	if copy(p.x, row); len(row) != len(p.x) {
 		panic(fmt.Sprintf("learner: row has %d features, but the model has %d inputs", len(row), len(p.x)))
@@ -71,7 +72,7 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 	return Prediction{Value: float64(best), ClassProbabilities: p.classProbabilities}
 }
 
-// ClassCount returns the number of classes of a valid architecture; 0 for a regression.
+// ClassCount returns the number of classes of a valid architecture, or 0 for a regression.
 func (a Architecture) ClassCount() int {
 	return len(newLoss[float32](a).ClassProbabilities(nil, make([]float32, a.Outputs)))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestPredictor checks that predictions from raw rows are bitwise identical to those of the model on standardised rows.
-// Regression values are converted to the units of the data.
+// TestPredictor checks that predictions from rows in the units of the data are bitwise identical to the model's
+// predictions on standardised rows. Predictions of a regression must be converted to the units of the data.
 func TestPredictor(t *testing.T) {
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},

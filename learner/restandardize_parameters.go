@@ -8,15 +8,17 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// ErrNoBias means that the means have changed but the model has no biases to absorb the change.
+// ErrNoBias is the error if the means of the columns have changed but the model has no biases to compensate for the
+// change.
 var ErrNoBias = errors.New("a model without biases cannot adapt to different means")
 
 // RestandardizeParameters converts w, of length d, from samples standardised by from to samples standardised by to. On
 // the same raw data the predictions do not change, except where a feature is clipped.
 //
-// With x = (raw − m)/s of the old standardisation and (m', s') of the new one, a first layer's W_j becomes W_j
-// s'_j/s_j, and its bias increases by Σ W_j (m'_j − m_j)/s_j. The last layer of a regression becomes (W s + m − m')/s'
-// with the target's values. For a conv1d, s'/s and (m' − m)/s must be the same for all steps of a channel.
+// Let m and s be the mean and scale of the old standardisation x = (raw − m)/s, and m' and s' the mean and scale of the
+// new one. A weight W_j of the first layer becomes W_j s'_j/s_j, and the bias increases by Σ W_j (m'_j − m_j)/s_j. The
+// last layer of a regression becomes (W s + m − m')/s', with the means and scales of the target. For a conv1d model,
+// s'/s and (m' − m)/s must be the same for all steps of a channel.
 //
 // Without biases the means are not converted, and the error is ErrNoBias. After any other error w is unchanged.
 func (m *Model[T]) RestandardizeParameters(w []T, from, to Standardization) error {
@@ -42,8 +44,8 @@ func (m *Model[T]) RestandardizeParameters(w []T, from, to Standardization) erro
 	return nil
 }
 
-// restandardizeLayers implements Objective.RestandardizeParameters for fully connected layers, given the first and the
-// last one.
+// restandardizeLayers implements Objective.RestandardizeParameters for a model whose first and last layers are fully
+// connected.
 func restandardizeLayers[T Float](w []T, first, last layer, risk spec.LossKind, from, to Standardization) (moved bool) {
 	moved = restandardizeInputs(w, first, from, to)
 	if !risk.StandardizesTarget() {
@@ -65,7 +67,7 @@ func restandardizeInputs[T Float](w []T, first layer, from, to Standardization) 
 	return moved
 }
 
-// restandardizeOutput adapts a unit of the last layer to a new standardisation of a column.
+// restandardizeOutput adapts one unit of the last layer to a new standardisation of the given column.
 func restandardizeOutput[T Float](w []T, last layer, unit, column int, from, to Standardization) (moved bool) {
 	scale := from.Scale[column] / to.Scale[column]
 	row := w[last.weightOffset+unit*last.in:][:last.in]
@@ -78,7 +80,7 @@ func restandardizeOutput[T Float](w []T, last layer, unit, column int, from, to 
 	return addToBias(w, last, unit, (from.Mean[column]-to.Mean[column])/to.Scale[column])
 }
 
-// addToBias adds by to the bias of a unit if the layer has biases. It reports whether by is not 0.
+// addToBias adds the number by to the bias of a unit if the layer has biases. It reports whether by differs from 0.
 func addToBias[T Float](w []T, l layer, unit int, by float64) bool {
 	if l.biasOffset >= 0 {
 		w[l.biasOffset+unit] = T(float64(w[l.biasOffset+unit]) + by)

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// maxBoundsRows is the maximum number of rows, spread evenly over the samples, from which the median and the median
-	// absolute deviation (MAD) of a column are computed.
+	// maxBoundsRows is the maximum number of rows from which the median and the median absolute deviation (MAD) of a
+	// column are computed. The rows are spread evenly over the samples.
 	maxBoundsRows = 4096
 	// outlierMADFactor is the distance from the median, in units of 1.4826 MAD, beyond which a value is an outlier. For
 	// normally distributed values this unit is the standard deviation.
 	outlierMADFactor = 20
-	// sigmaPerMAD is the ratio of the standard deviation to the median absolute deviation (MAD) for normally
-	// distributed values.
+	// sigmaPerMAD is the standard deviation divided by the median absolute deviation (MAD) for normally distributed
+	// values.
 	sigmaPerMAD = 1.4826
 
 	// Outliers must be rare. Values outside the bounds are not outliers if their share exceeds maxOutlierShare, or if
@@ -23,44 +23,48 @@ const (
 	maxOutlierShare, maxDistinctOutlierShare = 0.1, 0.005
 	maxDistinctOutliers                      = 8
 
-	// The following constants apply to columns in which more than half of the values are equal.
+	// The following constants apply to columns in which more than half of the values are equal, so that the median
+	// absolute deviation (MAD) is 0.
 
-	// isolatedOutlierFactor is the multiple of the largest distance of the other values from the median beyond which a
-	// value is an outlier. Rain of 60 mm is 22 times as far from 0 as rain of 2.8 mm, and should not be an outlier.
+	// isolatedOutlierFactor determines when a value is an outlier: when its distance from the median exceeds
+	// isolatedOutlierFactor times the largest distance of the other values. For example, rain of 60 mm is 22 times as
+	// far from 0 as rain of 2.8 mm, and should not be an outlier.
 	isolatedOutlierFactor = 30
 	// oppositeSideOutlierFactor replaces isolatedOutlierFactor if all other values lie on the other side of the median.
-	// −9999 is 10 times as far from 0 as a solar radiation of 1,000 W/m², and should be an outlier.
+	// For example, −9999 is 10 times as far from 0 as a solar radiation of 1,000 W/m², and should be an outlier.
 	oppositeSideOutlierFactor = 5
-	// minBoundSteps is the multiple of the smallest distance up to which a value is not an outlier. Rain of 60 mm is
-	// 600 steps of a gauge with steps of 0.1 mm. In a column of 0 and 1, 999 should be an outlier.
+	// minBoundSteps is the multiple of the smallest distance from the median up to which a value is never an outlier.
+	// For example, rain of 60 mm is 600 steps of a gauge with steps of 0.1 mm. In a column of 0 and 1, however, 999
+	// should be an outlier.
 	minBoundSteps = 750
 )
 
-// sentinels are common codes for a missing value. They are outliers even if they are more than 10 % of all values of a
-// column.
+// sentinels contains common codes for a missing value. These codes are outliers even if more than 10 % of all values of
+// a column are such codes.
 var sentinels = []float64{-999, -9999, 9999, -99999, 99999, -999999, 999999, math.MinInt16, math.MaxInt16,
-	// 1 << 31 and 1 << 32 are the float32 values nearest to math.MaxInt32 and math.MaxUint32.
+	// The numbers 1 << 31 and 1 << 32 are the float32 values nearest to math.MaxInt32 and math.MaxUint32.
 	math.MaxUint16, math.MinInt32, math.MaxInt32, 1 << 31, math.MaxUint32, 1 << 32}
 
-// OutlierBounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column. Values outside are
-// outliers, unless they are more than 10 % of all values and not only sentinels such as −9999, or more than 0.5 % with
-// more than 8 distinct values. In these cases the interval is unbounded: a power of 2,000 W beside a standby of 0.5 W
-// is valid.
+// OutlierBounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column, where MAD is the median
+// absolute deviation. A value outside this interval is an outlier. The interval is unbounded in two cases: if more than
+// 10 % of all values lie outside and not all of these are sentinels such as −9999, or if more than 0.5 % of all values,
+// with more than 8 distinct values, lie outside. For example, a power of 2,000 W of an appliance with a standby of 0.5
+// W is valid.
 //
 // If more than half of the values are equal, as in a column of rain or of 0 and 1, the MAD is 0. The bounds then follow
 // from the distances of the other distinct values from the median. On each side, the bound is 30 times the largest
 // distance, or 5 times if all these values lie on the other side, but at least 750 times the smallest distance. The
-// values are added in the order of their distances. The first value outside the bounds of the previous ones ends the
-// list. At most (n − 1)/10 of n values, rounded up, can be left out. So a rare event is no outlier if other events have
-// a similar size, or if there are no others.
+// values are added in the order of their distances, until a value lies outside the bounds that follow from the values
+// added before. At most (n − 1)/10 of n values, rounded up, can be left out in this way. So a rare event is not an
+// outlier if other events have a similar size, or if there are no other events.
 //
 // If all values of a column are equal, the interval is unbounded.
 type OutlierBounds struct{ Low, Median, High float64 }
 
-// IsOutlier reports whether v lies outside the bounds.
+// IsOutlier reports whether the value v lies outside the bounds.
 func (b OutlierBounds) IsOutlier(v float64) bool { return v < b.Low || v > b.High }
 
-// medianIfOutlier returns v, or the median of the column if v is an outlier.
+// medianIfOutlier returns the value v, or the median of the column if v is an outlier.
 func (b OutlierBounds) medianIfOutlier(v float64) float64 {
 	if b.IsOutlier(v) {
 		return b.Median
@@ -68,8 +72,8 @@ func (b OutlierBounds) medianIfOutlier(v float64) float64 {
 	return v
 }
 
-// FindOutlierBounds returns the bounds of each column of s, the features and then the target, from at most 4096 rows
-// spread evenly over s.
+// FindOutlierBounds returns the outlier bounds of each column of s: first the features and then the target. It uses at
+// most 4096 rows, spread evenly over s.
 func FindOutlierBounds[T Float](s *Samples[T]) []OutlierBounds {
 	const piece = 64
 	columns := make([][]float64, s.FeatureCount()+1)
@@ -90,7 +94,7 @@ func FindOutlierBounds[T Float](s *Samples[T]) []OutlierBounds {
 	return bounds
 }
 
-// outlierBoundsOf returns the bounds of a column with the given values, which it reorders.
+// outlierBoundsOf returns the outlier bounds of a column with the given values. It changes the order of the values.
 func outlierBoundsOf(values []float64) OutlierBounds {
 	if len(values) == 0 {
 		return OutlierBounds{math.Inf(-1), 0, math.Inf(1)}
@@ -117,8 +121,8 @@ func outlierBoundsOf(values []float64) OutlierBounds {
 	return b
 }
 
-// outlierBoundsWithoutMAD returns the bounds of a column whose MAD is 0, from its sorted values. It modifies the
-// values.
+// outlierBoundsWithoutMAD returns the outlier bounds of a column whose median absolute deviation (MAD) is 0. The given
+// values must be sorted; the function modifies them.
 func outlierBoundsWithoutMAD(values []float64, median float64) OutlierBounds {
 	values = slices.DeleteFunc(slices.Compact(values), func(v float64) bool { return v == median })
 	if len(values) == 0 {
@@ -134,8 +138,8 @@ func outlierBoundsWithoutMAD(values []float64, median float64) OutlierBounds {
 	return boundsFromDeviatingValues(values, median)
 }
 
-// boundsFromDeviatingValues returns the bounds that follow from values other than the median. The values must be sorted
-// by their distance from the median and contain no outliers.
+// boundsFromDeviatingValues returns the outlier bounds that follow from the values that differ from the median. These
+// values must be sorted by their distance from the median and contain no outliers.
 func boundsFromDeviatingValues(values []float64, median float64) OutlierBounds {
 	least, largest := minBoundSteps*math.Abs(values[0]-median), math.Abs(values[len(values)-1]-median)
 	low, high := max(oppositeSideOutlierFactor*largest, least), max(oppositeSideOutlierFactor*largest, least)
@@ -148,7 +152,7 @@ func boundsFromDeviatingValues(values []float64, median float64) OutlierBounds {
 	return OutlierBounds{median - low, median, median + high}
 }
 
-// ColumnOutliers describes the values of a column that lie outside its bounds.
+// ColumnOutliers describes the outliers of a column, the values outside the column's bounds.
 type ColumnOutliers struct {
 	ColumnIndex   int // index of the column; the target is last
 	OutlierCount  int
@@ -191,8 +195,8 @@ func (o *ColumnOutliers) addValue(v float64) {
 	}
 }
 
-// RobustColumnMoments returns the moments of all rows of s after each outlier is replaced by the median of its column.
-// Otherwise two readings of −9999 among 1,500 of 0.5 would determine the scale.
+// RobustColumnMoments returns the moments of all rows of s after each outlier has been replaced by the median of its
+// column. Without this replacement, two readings of −9999 among 1,500 readings of 0.5 would determine the scale.
 func RobustColumnMoments[T Float](s *Samples[T]) *ColumnMoments {
 	bounds := FindOutlierBounds(s)
 	m := newColumnMoments(s.FeatureCount())

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestRobustMoments checks that two values of −9999 among 1,500 do not change the scale of their column. Columns
-// without outliers must have bitwise exact moments.
+// TestRobustMoments checks that two values of −9999 among 1,500 values do not change the scale of their column. The
+// moments of columns without outliers must be bitwise exact.
 func TestRobustMoments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const rows = 1500
@@ -43,8 +43,9 @@ func TestRobustMoments(t *testing.T) {
 	}
 }
 
-// TestRobustBoundsMostlyEqual checks columns with a MAD of 0. Values such as −9999 are outliers, and valid rare events
-// are not. The moments of a column without outliers are bitwise exact.
+// TestRobustBoundsMostlyEqual checks columns in which most values are equal, so that the median absolute deviation is
+// 0. Values such as −9999 must be outliers, and valid rare events must not. The moments of a column without outliers
+// must be bitwise exact.
 func TestRobustBoundsMostlyEqual(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	const rows = 1500
@@ -127,7 +128,8 @@ func TestRobustBoundsMostlyEqual(t *testing.T) {
 	}
 }
 
-// TestRobustBounds checks the interval of a few values, and that exponentially distributed values have no outliers.
+// TestRobustBounds checks the outlier bounds of columns with few values, and that exponentially distributed values have
+// no outliers.
 func TestRobustBounds(t *testing.T) {
 	for name, values := range map[string][]float64{"none": nil, "one": {3}, "constant": {2, 2, 2, 2}} {
 		if b := outlierBoundsOf(slices.Clone(values)); b.IsOutlier(1e30) || b.IsOutlier(-1e30) {
@@ -173,15 +175,15 @@ func TestRobustBounds(t *testing.T) {
 	}
 }
 
-// withZeros returns the values followed by zeros, so that more than half of all values are 0.
+// withZeros returns the given values followed by so many zeros that more than half of all values are 0.
 func withZeros(values ...float64) []float64 { return append(values, make([]float64, len(values)+1)...) }
 
-// TestRobustBoundsOfTwoModes checks columns of an appliance with a noisy standby. Its power when it is on is no
-// outlier; a few readings of −9999 or of a short glitch are.
+// TestRobustBoundsOfTwoModes checks columns with the power of an appliance that has a noisy standby. The power while
+// the appliance is on must not be an outlier. A few readings of −9999 or of a short glitch must be outliers.
 func TestRobustBoundsOfTwoModes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for name, tt := range map[string]struct {
-		on       int // number of values of about 2,000 W among 1,500
+		on       int // number of values of about 2,000 W among 1,500 values
 		watts    func() float32
 		outliers int
 	}{

@@ -5,16 +5,16 @@ import (
 	"math/rand/v2"
 )
 
-// Batch is a row-major view of n samples: X has length n·Inputs, Y length n. Both are nil for samples that are not in
-// memory: see [Samples.All].
+// Batch is a row-major view of n samples. The slice X of features has length n·Inputs, and the slice Y of targets has
+// length n. Both are nil for samples that are not in memory: see [Samples.All].
 type Batch[T Float] struct {
 	X, Y []T
 
-	tableReader *bufferedTableReader[T] // reader of samples that are not in memory
+	tableReader *bufferedTableReader[T] // reader for samples that are not in memory; otherwise nil
 }
 
-// rowBlockSize is the number of rows that an objective processes together. It is large enough to reuse weights from the
-// nearest cache, and small enough to keep the scratch memory small compared with the model.
+// rowBlockSize is the number of rows that an objective processes together. It is large enough to reuse weights that are
+// in the nearest CPU cache, and small enough to keep the scratch memory small compared with the model.
 const rowBlockSize = 32
 
 // Len returns the number of samples.
@@ -25,11 +25,11 @@ func (b Batch[T]) Len() int {
 	return len(b.Y)
 }
 
-// rowBlock returns a view of at most rowBlockSize rows of b, from row from on.
+// rowBlock returns a view of at most rowBlockSize rows of b, starting at the row from.
 func (b Batch[T]) rowBlock(from int) Batch[T] { return b.RowRange(from, rowBlockSize) }
 
-// RowRange returns a view of at most the given number of rows of b, from row from on. For samples that are not in
-// memory it is valid until the next call.
+// RowRange returns a view of at most the given number of rows of b, starting at the row from. For samples that are not
+// in memory, the view is valid until the next call.
 func (b Batch[T]) RowRange(from, rows int) Batch[T] {
 	if b.tableReader != nil {
 		return b.tableReader.readRows(from, rows)
@@ -50,8 +50,8 @@ type Samples[T Float] struct {
 	firstTableRow             int
 }
 
-// NewSamples returns samples that wrap rows: x is row-major [len(y), inputs]. It keeps the slices, and panics if their
-// lengths are inconsistent.
+// NewSamples returns samples that use the rows in x and y. The slice x contains the features in row-major order,
+// [len(y), inputs]. NewSamples keeps the slices, and panics if their lengths are inconsistent.
 func NewSamples[T Float](inputs int, x, y []T) *Samples[T] {
 	if inputs < 1 || len(x) != len(y)*inputs {
 		panic(fmt.Sprintf("learner: got %d feature values for %d samples with %d inputs", len(x), len(y), inputs))
@@ -65,7 +65,8 @@ func (s *Samples[T]) Len() int { return s.sampleCount }
 // FeatureCount returns the number of features per sample.
 func (s *Samples[T]) FeatureCount() int { return s.featureCount }
 
-// Row returns a view of the features of sample i, counted from 0, and its target. For a table it returns a copy.
+// Row returns a view of the features of sample i, counted from 0, and the sample's target. For samples in a table it
+// returns a copy.
 func (s *Samples[T]) Row(i int) (x []T, y T) {
 	if s.table != nil {
 		x, targets := make([]T, s.featureCount), []T{0}
@@ -84,7 +85,7 @@ func (s *Samples[T]) HasSameRows(o *Samples[T]) bool {
 	return s.table != nil || s.sampleCount == 0 || &s.y[0] == &o.y[0]
 }
 
-// FirstSamples returns a view of the first n samples, or of all if there are fewer.
+// FirstSamples returns a view of the first n samples, or of all samples if there are fewer than n.
 func (s *Samples[T]) FirstSamples(n int) *Samples[T] {
 	n = min(n, s.sampleCount)
 	v := *s
@@ -94,7 +95,8 @@ func (s *Samples[T]) FirstSamples(n int) *Samples[T] {
 	return &v
 }
 
-// SkipFirstSamples returns a view of the samples after the first n; it is empty if there are at most n.
+// SkipFirstSamples returns a view of the samples after the first n samples. The view is empty if there are at most n
+// samples.
 func (s *Samples[T]) SkipFirstSamples(n int) *Samples[T] {
 	n = min(n, s.sampleCount)
 	v := *s
@@ -105,8 +107,8 @@ func (s *Samples[T]) SkipFirstSamples(n int) *Samples[T] {
 	return &v
 }
 
-// All returns a view of every sample. It must not be used concurrently. The rows of a table are read in pieces by
-// RowRange.
+// All returns a view of all samples. The view must not be used concurrently. If the samples are in a table, RowRange
+// reads their rows in pieces.
 func (s *Samples[T]) All() Batch[T] {
 	if s.table != nil {
 		return Batch[T]{tableReader: &bufferedTableReader[T]{samples: s}}
@@ -114,8 +116,8 @@ func (s *Samples[T]) All() Batch[T] {
 	return Batch[T]{X: s.x, Y: s.y}
 }
 
-// DrawBatch fills dst with copies of n samples drawn uniformly with replacement, independently of earlier draws
-// (2nd-order (7)). It reuses dst's memory. It panics without samples.
+// DrawBatch fills dst with copies of n samples, which it draws uniformly with replacement and independently of earlier
+// draws (2nd-order paper, equation (7)). It reuses the memory of dst. It panics if there are no samples.
 func (s *Samples[T]) DrawBatch(dst *Batch[T], n int, rng *rand.Rand) {
 	dst.X = resizeSlice(dst.X, n*s.featureCount)
 	dst.Y = resizeSlice(dst.Y, n)
@@ -124,8 +126,8 @@ func (s *Samples[T]) DrawBatch(dst *Batch[T], n int, rng *rand.Rand) {
 	}
 }
 
-// RandomSubset returns s if it has at most n samples. Otherwise it returns n copies in memory, one drawn uniformly from
-// each n-th part.
+// RandomSubset returns s if it has at most n samples. Otherwise it divides the samples into n parts and returns copies
+// of n samples, one drawn uniformly from each part.
 func (s *Samples[T]) RandomSubset(n int, rng *rand.Rand) *Samples[T] {
 	if s.sampleCount <= n {
 		return s
@@ -138,7 +140,7 @@ func (s *Samples[T]) RandomSubset(n int, rng *rand.Rand) *Samples[T] {
 	return NewSamples(s.featureCount, b.X, b.Y)
 }
 
-// partStart returns the start of part i if n elements are divided into the given number of parts.
+// partStart returns the index of the first element of part i, if n elements are divided into the given number of parts.
 func partStart(i, parts, n int) int { return int(uint64(i) * uint64(n) / uint64(parts)) }
 
 // copyRow copies sample k into row i of dst.

@@ -40,7 +40,8 @@ func TestDrawIsUniformAndWhole(t *testing.T) {
 	}
 }
 
-// TestFirstAndAfter checks that FirstSamples and SkipFirstSamples divide the samples at every position.
+// TestFirstAndAfter checks that FirstSamples and SkipFirstSamples together divide the samples correctly at every
+// position.
 func TestFirstAndAfter(t *testing.T) {
 	s := NewSamples(2, []float32{1, 2, 3, 4, 5, 6}, []float32{7, 8, 9})
 	for n, want := range []int{0, 1, 2, 3, 3, 3} {

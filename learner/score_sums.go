@@ -13,8 +13,9 @@ const MaxConfusionClasses = 64
 type ScoreSums struct {
 	Samples int
 	RiskSum float64 // sum of the losses Q of all samples, without the ridge penalty
-	// Sums over the samples of a regression, in the units of the trained targets: Σ (z − y)², Σ y and Σ y² for outputs
-	// z and targets y. ResidualHistogram counts the values |z − y| by [ResidualBinIndex].
+	// SSE, TargetSum and TargetSquareSum are the sums Σ (z − y)², Σ y and Σ y² over the samples of a regression, for
+	// outputs z and targets y in the units of the trained targets. ResidualHistogram counts the values |z − y| by
+	// [ResidualBinIndex].
 	SSE, TargetSum, TargetSquareSum float64
 	ResidualHistogram               []uint32
 	// Counts of a classification: correctly classified samples, and the confusion matrix [actual,predicted] for up to
@@ -44,8 +45,8 @@ func ResidualBinUpperEnd(i int) float64 {
 	return math.Exp2(float64(i-39) / 4)
 }
 
-// tallyScores returns the score sums of a model. forward computes the outputs of a batch and is called with at most the
-// given number of rows.
+// tallyScores returns the score sums of a model. The function forward computes the outputs of a batch; tallyScores
+// calls it with at most the given number of rows.
 func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[T]) []T) ScoreSums {
 	t, all, classes := ScoreSums{Samples: s.Len()}, s.All(), 0
 	for from := 0; from < s.Len(); from += rows {
@@ -69,7 +70,8 @@ func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b 
 	return t
 }
 
-// allocateCounts allocates the histogram of a regression (0 classes) or the confusion matrix.
+// allocateCounts allocates the histogram of residuals for a regression (0 classes), or the confusion matrix for a
+// classification.
 func (t *ScoreSums) allocateCounts(classes int) {
 	switch {
 	case classes == 0:

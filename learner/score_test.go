@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// checkScore fails the test if two scores differ. NaN counts as equal to NaN.
+// checkScore fails the test if two scores differ. It treats two NaN values as equal.
 func checkScore(t *testing.T, got, want Score) {
 	t.Helper()
 	same := func(a, b float64) bool { return math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) < 1e-12 }
@@ -23,7 +23,8 @@ func TestScore(t *testing.T) {
 	logistic := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossLogistic})
 	softmax := newModel[float64](t, Architecture{Inputs: 1, Outputs: 3, Risk: spec.LossSoftmax})
 
-	// Predictions 2, 4, 6 for targets 1, 5, 6: SSE 2, SST 14; the ridge adds ¼·4.
+	// The predictions are 2, 4, 6 for the targets 1, 5, 6. The sum of squared residuals SSE is 2, the total sum of
+	// squares SST is 14, and the ridge penalty adds ¼·4.
 	s := NewSamples(1, []float64{1, 2, 3}, []float64{1, 5, 6})
 	checkScore(t, linear.Score([]float64{2}, s), Score{Risk: 1./3 + 1, R2: 1 - 2./14, Accuracy: nan, Samples: 3})
 	flat := NewSamples(1, []float64{1, 2}, []float64{4, 4})
@@ -73,8 +74,8 @@ func TestScoreAgreesWithOutputs(t *testing.T) {
 	}
 }
 
-// TestTally checks that each sample is counted in the bin or cell of its output, and that the sums of two parts add up
-// to those of the whole.
+// TestTally checks that each sample is counted in the correct histogram bin or cell of the confusion matrix, and that
+// the sums of two parts of the samples add up to the sums of all samples.
 func TestTally(t *testing.T) {
 	for _, a := range architectures() {
 		rng := newRNG(41)

@@ -9,15 +9,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Standardization maps each column to (x − mean)/scale, with features clipped to ±Clip. Mean and Scale have length
-// features+1; the last element is the target's.
+// Standardization describes the mapping of each column to (x − mean)/scale, with features clipped to ±Clip. Mean and
+// Scale have one element per feature, followed by one element for the target.
 type Standardization struct {
 	Mean, Scale []float64
 	Clip        float64 // largest magnitude of a standardised feature; 0 means no clipping
 }
 
-// Standardization returns the standardisation by the mean and standard deviation of each column. A constant column has
-// scale 1. A regression's target is treated like a feature; class labels are unchanged. The moments must have rows.
+// Standardization returns the standardisation by the mean and the standard deviation of each column. A constant column
+// has the scale 1. The target of a regression is treated like a feature; class labels do not change. The moments must
+// describe at least one row.
 func (m *ColumnMoments) Standardization(risk spec.LossKind, clip float64) Standardization {
 	columns := len(m.Mean)
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
@@ -77,8 +78,8 @@ func (st Standardization) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Standardize applies a valid standardisation in place to samples in memory. It returns an error if the numbers of
-// features differ.
+// Standardize applies a valid standardisation in place to samples in memory. It returns an error if the samples and the
+// standardisation have different numbers of features.
 func (s *Samples[T]) Standardize(st Standardization) error {
 	if len(st.Mean) != s.featureCount+1 {
 		return fmt.Errorf("standardization has %d features, but the samples have %d", len(st.Mean)-1, s.featureCount)
@@ -94,8 +95,8 @@ func standardizeRows[T Float](st Standardization, inputs int, x, y []T) {
 	}
 }
 
-// MapAndStandardizeAgain repeats [Samples.MapLabels] and [Samples.Standardize] in place for rows that have passed them
-// before. An empty st means no standardisation. It is safe for concurrent use.
+// MapAndStandardizeAgain applies [Samples.MapLabels] and [Samples.Standardize] in place to rows that both methods have
+// accepted before. An empty st means no standardisation. It is safe for concurrent use.
 func (m *Model[T]) MapAndStandardizeAgain(st Standardization, x, y []T) {
 	_ = m.objective.MapLabels(y, &LabelHistory{})
 	if len(st.Mean) > 0 {
@@ -114,7 +115,7 @@ func standardizeRowFeatures[T Float](st Standardization, x []T) {
 	}
 }
 
-// RestoreTarget converts a standardised target, or its prediction, to the units of the data.
+// RestoreTarget converts a standardised target, or a prediction of a standardised target, to the units of the data.
 func (st Standardization) RestoreTarget(y float64) float64 {
 	last := len(st.Mean) - 1
 	return y*st.Scale[last] + st.Mean[last]

@@ -7,8 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestProximalStep checks that each local step is φ − μ(ĝ(φ) + ρ_p(φ − w_{i−1})) with the gradient at the previous φ.
-// It tests one and many rows, with and without a ridge, and scaling by 1/δ.
+// TestProximalStep checks that each local step is φ − μ(ĝ(φ) + ρ_p(φ − w_{i−1})), where φ are the parameters before the
+// step, ĝ is the stochastic gradient, μ is the step size, and w_{i−1} is the base model. It tests one and many rows,
+// with and without a ridge penalty, and scaling by 1/δ.
 func TestProximalStep(t *testing.T) {
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
@@ -39,8 +40,8 @@ func TestProximalStep(t *testing.T) {
 	}
 }
 
-// TestPlus checks that the control variate is added to each gradient and scaled with it, for one and many rows, and for
-// gradient exchange.
+// TestPlus checks that the control variate is added to each gradient and scaled in the same way. It tests one row and
+// many rows, and gradient exchange.
 func TestPlus(t *testing.T) {
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
@@ -74,7 +75,8 @@ type fixed[T Float] struct{ draw *StepDraw[T] }
 
 func (f fixed[T]) Next(*Model[T]) *StepDraw[T] { return f.draw }
 
-// TestProximalIsInNoRisk checks that the risk of a step, and its divergence check, do not include the proximal term.
+// TestProximalIsInNoRisk checks that neither the risk of a step nor the check for divergence includes the proximal
+// term.
 func TestProximalIsInNoRisk(t *testing.T) {
 	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared}
 	m, s := newModel[float64](t, a), randomSamples[float64](a, 4, newRNG(61))
@@ -85,8 +87,8 @@ func TestProximalIsInNoRisk(t *testing.T) {
 	compare(t, "risk", []float64{got}, []float64{want}, 1e-14)
 }
 
-// TestFrozen checks that frozen tensors are bitwise unchanged in every kind of step, and that the other tensors change
-// as usual.
+// TestFrozen checks that frozen tensors remain bitwise unchanged in every kind of step, and that the other tensors
+// change as without frozen tensors.
 func TestFrozen(t *testing.T) {
 	a := Architecture{Inputs: 4, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationTanh,
 		Risk:    spec.LossSquared,

@@ -8,18 +8,20 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// GradientConfig configures an agent's stochastic gradient: any combination of the constructions of 2nd-order. The zero
-// value means the exact gradient.
+// GradientConfig configures an agent's stochastic gradient, as any combination of the constructions in the 2nd-order
+// paper. The zero value means the exact gradient.
 type GradientConfig struct {
-	// number of samples drawn for every step (2nd-order (7)); 0 means that each step uses all stored rows
+	// number of samples drawn for every step (2nd-order paper, equation (7)); 0 means that each step uses all stored
+	// rows
 	BatchSize int
-	// LocalStepProbability is the probability δ_k with which the agent computes a local step; otherwise it skips the
-	// step (2nd-order (9)). Computed steps are scaled by 1/δ_k. 0 and 1 mean that all steps are computed.
+	// LocalStepProbability is the probability δ_k with which agent k computes a local step; otherwise it skips the step
+	// (2nd-order paper, equation (9)). Computed steps are scaled by 1/δ_k. The values 0 and 1 mean that the agent
+	// computes all steps.
 	LocalStepProbability float64
 	Noise                spec.GradientNoise
 }
 
-// maxBatch bounds the memory for a received batch size.
+// maxBatch is the maximum batch size that an agent accepts. It bounds the memory for a batch.
 const maxBatch = 65536
 
 // Validate returns an error for every invalid setting.
@@ -43,14 +45,14 @@ func (c GradientConfig) Validate() error {
 
 // StepSampler is the [StepDrawSource] of an agent. With only Data set, it yields the exact gradient.
 //
-// Every step draws from Rand in this order, regardless of the values:
+// Every step draws random numbers from Rand in this order, whatever their values:
 //
-//  1. the response, one Float64, if LocalStepProbability is neither 0 nor 1;
-//  2. the samples: an IntN(rows) for each row of a mini-batch, or the stream's own draws; none if BatchSize is 0;
-//  3. the noise, coordinate by coordinate: a NormFloat64 (Gaussian) or two ExpFloat64 (Laplace), if it has a variance.
+//  1. whether the step is computed: one Float64, if LocalStepProbability is neither 0 nor 1;
+//  2. the samples: one IntN(rows) for each row of a mini-batch, or the stream's own draws; none if BatchSize is 0;
+//  3. the noise of each coordinate: one NormFloat64 (Gaussian) or two ExpFloat64 (Laplace), if the variance is not 0.
 //
-// A straggling step also draws its samples and its noise. So agents that differ only in LocalStepProbability draw the
-// same samples and noise.
+// A step that is skipped at random also draws its samples and its noise. Therefore agents that differ only in
+// LocalStepProbability draw the same samples and noise.
 type StepSampler[T Float] struct {
 	GradientConfig
 	Data   *Samples[T]     // stored rows from which samples are drawn uniformly; nil if Stream is set
@@ -78,7 +80,7 @@ func (s *StepSampler[T]) Validate(m *Model[T]) error {
 	return s.GradientConfig.Validate()
 }
 
-// Next returns the next draw, in the order described at StepSampler.
+// Next returns the random inputs of the next step. It draws random numbers in the order described at StepSampler.
 func (s *StepSampler[T]) Next(m *Model[T]) *StepDraw[T] {
 	d := &s.draw
 	d.GradientScale = 1
@@ -108,8 +110,8 @@ func (s *StepSampler[T]) Next(m *Model[T]) *StepDraw[T] {
 	return d
 }
 
-// nextBatch returns the batch of one step from stored rows. Every step has its own batch: ch5 (5.66), while lecture
-// (85) has no index of the step.
+// nextBatch returns the batch of one step from stored rows. It draws a new batch for every step, as in ch5, equation
+// (5.66); equation (85) of the lecture does not index the batch by the step.
 func (s *StepSampler[T]) nextBatch() Batch[T] {
 	if s.BatchSize == 0 {
 		if p := s.batch.tableReader; p == nil || p.samples != s.Data {

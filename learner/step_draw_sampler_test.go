@@ -7,8 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestDrawnGradientIsUnbiased checks that over many draws the mean of ĝ is the exact gradient. Its variance per
-// coordinate must be (σ_b² + σ_v² + g²)/δ − g², where σ_b² is the variance of a mini-batch.
+// TestDrawnGradientIsUnbiased checks that the mean of the stochastic gradient ĝ over many draws is the exact gradient
+// g. The variance of each coordinate must be (σ_b² + σ_v² + g²)/δ − g², where σ_b² is the variance of a mini-batch,
+// σ_v² is the variance of the noise, and δ is the probability of computing a step.
 func TestDrawnGradientIsUnbiased(t *testing.T) {
 	a := Architecture{Inputs: 3, Outputs: 1, Ridge: 0.2, Risk: spec.LossSquared}
 	data := randomSamples[float64](a, 30, newRNG(60))
@@ -16,7 +17,7 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 	w := randomVector[float64](3, 1, newRNG(61))
 	exact, one := make([]float64, 3), make([]float64, 3)
 	m.Gradient(exact, w, data.All())
-	spread := make([]float64, 3) // variance of the gradient of a single row, per coordinate
+	spread := make([]float64, 3) // variance of the gradient of a single row, for each coordinate
 	for i := range data.Len() {
 		x, y := data.Row(i)
 		m.Gradient(one, w, Batch[float64]{X: x, Y: []float64{y}})
@@ -62,7 +63,8 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 	}
 }
 
-// TestNoiseLaws distinguishes the laws by the fourth moment, 3σ⁴ and 6σ⁴, and checks that coordinates are uncorrelated.
+// TestNoiseLaws distinguishes Gaussian and Laplace noise by the fourth moment, which is 3σ⁴ and 6σ⁴. It also checks
+// that the coordinates are uncorrelated.
 func TestNoiseLaws(t *testing.T) {
 	for _, law := range []spec.NoiseLaw{spec.NoiseGaussian, spec.NoiseLaplace} {
 		const variance = 0.7
@@ -85,7 +87,8 @@ func TestNoiseLaws(t *testing.T) {
 	}
 }
 
-// TestResponseLeavesOtherDrawsAlone checks that agents that differ only in δ draw the same samples and noise.
+// TestResponseLeavesOtherDrawsAlone checks that agents that differ only in the probability δ of computing a step draw
+// the same samples and noise.
 func TestResponseLeavesOtherDrawsAlone(t *testing.T) {
 	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared}
 	m := newModel[float64](t, a)
@@ -111,7 +114,7 @@ func TestResponseLeavesOtherDrawsAlone(t *testing.T) {
 	}
 }
 
-// counting is a stream of the samples (k, 2k), k = 1, 2, …
+// counting is a stream of samples with the feature k and the target 2k for k = 1, 2, …
 type counting struct{ k float64 }
 
 func (c *counting) Sample(x []float64) float64 {

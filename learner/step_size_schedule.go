@@ -7,19 +7,21 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// StepSizeSchedule computes the step size before the factor of an agent: either constant, or
+// StepSizeSchedule computes the step size of a local step t, before it is multiplied by the factor of an agent. The
+// step size is either constant, or decays (FedDec paper, Theorem 1):
 //
 //	η_t = 2/(μ_sc(γ+t))
 //
-// (feddec Thm 1). For the constant schedule only ConstantStepSize is set.
+// For the constant schedule only ConstantStepSize is set.
 type StepSizeSchedule struct {
-	ConstantStepSize float64 // constant step size μ
-	StrongConvexity  float64 // strong convexity constant μ_sc
-	DecayOffset      float64 // decay offset γ
+	ConstantStepSize float64 // constant step size μ; 0 for a decaying step size
+	StrongConvexity  float64 // strong convexity constant μ_sc of the risk
+	DecayOffset      float64 // decay offset γ in the formula of the step size
 }
 
-// NewStepSizeSchedule returns the schedule for a step size configuration. serverEvery is the number H of local steps
-// between server rounds, from which the decay offset γ = max{8 L_s/μ_sc − 1, H} is computed.
+// NewStepSizeSchedule returns the schedule for a step size configuration. The parameter serverEvery is the number H of
+// local steps between two server rounds. The decay offset is γ = max{8 L_s/μ_sc − 1, H}, where L_s is the smoothness
+// and μ_sc is the strong convexity constant.
 func NewStepSizeSchedule(s spec.StepSize, serverEvery int) StepSizeSchedule {
 	switch {
 	case !s.IsDiminishing:
@@ -31,7 +33,7 @@ func NewStepSizeSchedule(s spec.StepSize, serverEvery int) StepSizeSchedule {
 		DecayOffset: max(8*s.Smoothness/s.StrongConvexity-1, float64(serverEvery))}
 }
 
-// Validate returns an error for every field that is missing, out of bounds, or set for the other schedule.
+// Validate returns an error for every field that is missing, out of bounds, or belongs to the other kind of schedule.
 func (s StepSizeSchedule) Validate() error {
 	var errs []error
 	positive := func(field string, v float64) {
@@ -52,8 +54,8 @@ func (s StepSizeSchedule) Validate() error {
 	return errors.Join(errs...)
 }
 
-// StepSizeAt returns the step size of local step t of a valid schedule. t counts local steps across rounds, from 1
-// (feddec Alg. 1).
+// StepSizeAt returns the step size of local step t of a valid schedule. The number t counts local steps across rounds,
+// starting with 1 (FedDec paper, Algorithm 1).
 func (s StepSizeSchedule) StepSizeAt(t uint64) float64 {
 	if s.ConstantStepSize > 0 {
 		return s.ConstantStepSize

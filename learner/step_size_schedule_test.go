@@ -15,10 +15,10 @@ func TestScheduleAt(t *testing.T) {
 	}{
 		{StepSizeSchedule{ConstantStepSize: 0.1}, 1, 0.1},
 		{StepSizeSchedule{ConstantStepSize: 0.1}, 1e9, 0.1},
-		// γ = 8·4 − 1
+		// The decay offset is γ = 8·4 − 1.
 		{NewStepSizeSchedule(spec.StepSize{IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 1,
 			2 / (0.5 * (31 + 1))},
-		// γ = H
+		// The decay offset is γ = H, the number of local steps between two server rounds.
 		{NewStepSizeSchedule(spec.StepSize{IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 100), 1,
 			2 / (0.5 * (100 + 1))},
 		{NewStepSizeSchedule(spec.StepSize{IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 5000,

@@ -1,9 +1,10 @@
 package learner
 
-// StoredTable is a table whose rows are not in memory but, for example, in a file. It must be safe for concurrent use.
+// StoredTable is a table of rows that are not in memory but, for example, in a file. Its methods must be safe for
+// concurrent use.
 type StoredTable[T Float] interface {
-	// ReadRows reads len(y) rows, starting at row from, into x (row-major) and y. It sets the features of unreadable
-	// rows to NaN, which makes every risk NaN, and their targets to 0.
+	// ReadRows reads len(y) rows, starting at the row from, into x (row-major) and y. If rows cannot be read, it sets
+	// their features to NaN, which makes every risk NaN, and their targets to 0.
 	ReadRows(x, y []T, from int)
 }
 
@@ -21,8 +22,8 @@ type bufferedTableReader[T Float] struct {
 	bufferedBatch    Batch[T]
 }
 
-// pieceElements is the number of elements that are read at a time. It is large enough that system calls take little
-// time, and small enough to need little memory.
+// pieceElements is the number of elements that are read from a table at a time. It is large enough that system calls
+// take little time, and small enough to need little memory.
 const pieceElements = 16 << 10
 
 // readRows reads rows from the table, for Batch.RowRange.

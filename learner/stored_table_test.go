@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// memoryTable is a table of rows in memory that behaves like a file: a part of the rows is raw. After lost is set, no
-// row can be read.
+// memoryTable is a table of rows in memory that behaves like a file, in which a part of the rows is not standardised
+// yet. After lost is set, no row can be read.
 type memoryTable struct {
 	inputs int
 	x, y   []float32
@@ -31,9 +31,10 @@ func (m *memoryTable) ReadRows(x, y []float32, from int) {
 	}
 }
 
-// TestTableEqualsMemory checks that all results for rows in a table are bitwise identical to those in memory.
+// TestTableEqualsMemory checks that all results for rows in a table are bitwise identical to the results for the same
+// rows in memory.
 func TestTableEqualsMemory(t *testing.T) {
-	const rows = 9000 // number of rows, more than the reader buffers at a time
+	const rows = 9000 // number of rows; the reader buffers fewer rows at a time
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
 		{Inputs: 40, Outputs: 1, Risk: spec.LossLogistic, Ridge: 0.1},
@@ -125,7 +126,7 @@ func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
 	}
 }
 
-// TestLostTable checks that unreadable rows make local steps return an error.
+// TestLostTable checks that local steps return an error if rows cannot be read.
 func TestLostTable(t *testing.T) {
 	for _, a := range architectures() {
 		m, s := newModel[float32](t, a), randomSamples[float32](a, 100, newRNG(1))

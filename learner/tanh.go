@@ -2,7 +2,7 @@ package learner
 
 import "math"
 
-// tanh replaces each v_i by tanh(v_i).
+// tanh replaces each element v_i of v by the hyperbolic tangent tanh(v_i).
 func tanh[T Float](v []T) {
 	if v, ok := any(v).([]float32); ok {
 		tanh32(v)
@@ -13,8 +13,8 @@ func tanh[T Float](v []T) {
 	}
 }
 
-// tanh32 replaces each element x by float32(math.Tanh(float64(x))). It uses assembly for small values if available; the
-// result is bitwise identical.
+// tanh32 replaces each element x of v by float32(math.Tanh(float64(x))). For small values it uses assembly if
+// available; the result is bitwise identical.
 func tanh32(v []float32) { tanhPureGo(v[tanhPrefixInAssembly(v):]) }
 
 // Coefficients of the series of the hyperbolic tangent: s + s³·tanh3 + s⁵·tanh5 + …
@@ -32,7 +32,7 @@ const (
 // rounding to float32.
 func tanhPureGo(v []float32) {
 	for i, x := range v {
-		// Use the series only for non-zero values, since it would turn −0 into 0.
+		// Use the series only for non-zero values, since the series would turn −0 into 0.
 		if !usesTanhSeries(x) || x == 0 {
 			v[i] = float32(math.Tanh(float64(x)))
 			continue
@@ -48,5 +48,5 @@ func tanhPureGo(v []float32) {
 	}
 }
 
-// usesTanhSeries reports whether x is small enough to compute tanh(x) by the series.
+// usesTanhSeries reports whether the absolute value of x is so small that tanh(x) is computed by the series.
 func usesTanhSeries(x float32) bool { return x > -1./8 && x < 1./8 }

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestTanhOfTheSeries compares all float32 of the last octave of the series, where its error is largest, with
-// math.Tanh, and some of the next octave, where the error would be too large.
+// TestTanhOfTheSeries compares the series with math.Tanh for all float32 values of the last octave for which the series
+// is used, where its error is largest. It also checks that the error would be too large for some values of the next
+// octave.
 func TestTanhOfTheSeries(t *testing.T) {
 	const octave = 1 << 23
 	v := make([]float32, 0, octave+octave/8)
@@ -20,7 +21,8 @@ func TestTanhOfTheSeries(t *testing.T) {
 	againstMath(t, v)
 }
 
-// TestTanh compares every 1,021st float32 with math.Tanh. A stride of 1 has been used once for all positive values.
+// TestTanh compares the results for every 1,021st float32 value with math.Tanh. All positive values have been tested
+// once with a stride of 1.
 func TestTanh(t *testing.T) {
 	v := make([]float32, 0, 1<<32/1021+1)
 	for i := uint64(0); i < 1<<32; i += 1021 {
@@ -46,8 +48,9 @@ func againstMath(t *testing.T, in []float32) {
 	}
 }
 
-// TestTanhOfBlocks places each special value at each position of a vector of small ones, for all lengths around the
-// block size and all memory alignments. The result must be bitwise identical to the Go version, without other changes.
+// TestTanhOfBlocks places each special value at each position of a vector of small values, for all lengths around the
+// block size and all memory alignments. The result must be bitwise identical to the result of the Go version, and
+// memory outside the vector must not change.
 func TestTanhOfBlocks(t *testing.T) {
 	const guard = 7
 	apart := []float32{0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32,
@@ -81,7 +84,7 @@ func TestTanhOfBlocks(t *testing.T) {
 // FuzzTanh compares tanh32 with its version in Go.
 func FuzzTanh(f *testing.F) {
 	f.Add([]byte{}, uint8(0))
-	f.Add(make([]byte, 4*20), uint8(1)) // zeros
+	f.Add(make([]byte, 4*20), uint8(1)) // a vector of zeros
 	small := make([]byte, 0, 4*40)
 	for k := range 40 {
 		small = binary.LittleEndian.AppendUint32(small, math.Float32bits(float32(k-17)/150))
@@ -110,7 +113,7 @@ func sameFloats(t *testing.T, got, want []float32) {
 	}
 }
 
-// BenchmarkTanh measures small values, in assembly if available, and in Go.
+// BenchmarkTanh measures the time for small values, in assembly (if available) and in Go.
 func BenchmarkTanh(b *testing.B) {
 	in := randomVector[float32](4096, 0.03, newRNG(1))
 	v := make([]float32, len(in))

@@ -40,7 +40,7 @@ func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
 	return NewSamples(a.Inputs, x, y)
 }
 
-// randomVector draws a normal vector with the given standard deviation.
+// randomVector draws a vector of normally distributed numbers with the given standard deviation.
 func randomVector[T Float](n int, scale float64, rng *rand.Rand) []T {
 	v := make([]T, n)
 	for i := range v {

@@ -7,26 +7,26 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 )
 
-// vectorKernels contains the inner loops for one element type. They are selected once per model, since selecting them
-// at each call would take as long as a short loop.
+// vectorKernels contains the innermost loops for one element type. The loops are selected once per model, since a
+// selection at each call would take as long as a short loop.
 type vectorKernels[T Float] struct {
-	// dotEachRow sets dst[s·stride] = bias + wᵀx_s for each row x_s of x.
+	// dotEachRow sets dst[s·stride] = bias + wᵀx_s for each row x_s of the matrix x.
 	dotEachRow func(dst []T, stride int, bias T, w, x []T)
-	// addScaledRows adds all rows x_s, each multiplied by c_s = scale·a[s·stride], to y. It returns the sum of the
-	// factors c_s.
+	// addScaledRows adds all rows x_s of the matrix x, each multiplied by the factor c_s = scale·a[s·stride], to y. It
+	// returns the sum of the factors c_s.
 	addScaledRows func(y []T, scale T, a []T, stride int, x []T) (sum T)
 	axpy          func(alpha T, x, y []T)    // adds alpha·x to y; y may be x
 	squaredNorm   func(x []T) (norm float64) // squared norm ‖x‖², accumulated in float64
 
-	// Kernels for four rows of at least minAssemblyLength elements, with results that are bitwise identical to the
-	// loops above; nil without assembly.
+	// Loops for four rows of at least minAssemblyLength elements. Their results are bitwise identical to the results of
+	// the loops above. They are nil without assembly.
 	dotFourRows       func(dst *[4]T, w, x []T)     // sets dst to the dot products of x with four rows of w
 	dotFourNarrowRows func(dst *[4]T, w, x []T)     // same as dotFourRows for short rows of at least 4 elements
 	axpyFourRows      func(y []T, c [4]T, x [4][]T) // adds c_0·x_0, c_1·x_1, c_2·x_2 and c_3·x_3 to y
 }
 
 // forwardLayer computes the sums bias_o + w_oᵀx_s of a layer for each row x_s of x and each unit o, and writes them to
-// dst, [rows,out]. bias may be nil.
+// dst, in the shape [rows,out]. The parameter bias may be nil.
 func (k *vectorKernels[T]) forwardLayer(dst, w, bias, x []T, in, out int) {
 	if in < minAssemblyLength {
 		k.forwardNarrowLayer(dst, w, bias, x, in, out)
@@ -54,8 +54,8 @@ func (k *vectorKernels[T]) forwardLayer(dst, w, bias, x []T, in, out int) {
 	}
 }
 
-// forwardNarrowLayer implements forwardLayer for few inputs. It fills dst sequentially, since the rows of a wide layer
-// are too far apart to share cache lines.
+// forwardNarrowLayer implements forwardLayer for layers with few inputs. It fills dst sequentially, since the rows of a
+// wide layer are too far apart to share cache lines.
 func (k *vectorKernels[T]) forwardNarrowLayer(dst, w, bias, x []T, in, out int) {
 	for ; len(x) >= in && len(dst) >= out; dst, x = dst[out:], x[in:] {
 		z, o := dst[:out], 0
@@ -78,8 +78,8 @@ func (k *vectorKernels[T]) forwardNarrowLayer(dst, w, bias, x []T, in, out int) 
 	}
 }
 
-// addNonzeroRows implements addScaledRows with groups of four rows with c_s ≠ 0. For a relu layer, about half of the
-// c_s are 0.
+// addNonzeroRows implements addScaledRows. It processes groups of four rows whose factors c_s are not 0. For a relu
+// layer, about half of the factors are 0.
 func (k *vectorKernels[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x []T) (sum T) {
 	n := len(y)
 	if k.axpyFourRows == nil || n < minAssemblyLength || len(x) < 4*n {
@@ -105,8 +105,7 @@ func (k *vectorKernels[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x [
 	return sum
 }
 
-// minAssemblyLength is the number of elements from which gonum's assembly, including the call, is faster than a loop in
-// Go.
+// minAssemblyLength is the minimum number of elements for which a call of gonum's assembly is faster than a loop in Go.
 const minAssemblyLength = 32
 
 // newVectorKernels returns gonum's kernels if gonum has assembly for the architecture, and otherwise unrolled loops,
@@ -123,7 +122,7 @@ func newVectorKernels[T Float](arch string) vectorKernels[T] {
 	return k
 }
 
-// useGonumAssembly installs gonum's assembly kernels for the element type.
+// useGonumAssembly installs the assembly loops of gonum for the element type.
 func (k *vectorKernels[T]) useGonumAssembly() {
 	switch k := any(k).(type) {
 	case *vectorKernels[float32]:

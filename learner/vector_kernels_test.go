@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestKernels compares each kernel with its definition, around the lengths where implementations change. Kernels of
-// other processors are portable, so both variants run here.
+// TestKernels compares each loop of vectorKernels with its definition, around the lengths at which the implementation
+// changes. The loops for processors without assembly are portable, so the test runs both variants.
 func TestKernels(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm"} {
 		t.Run(arch, func(t *testing.T) {
@@ -54,7 +54,8 @@ func testKernel[T Float](t *testing.T, k vectorKernels[T], tolerance float64) {
 	}
 }
 
-// TestFourRows checks that kernels for four rows are bitwise identical to those for one row, at all memory alignments.
+// TestFourRows checks that the loops for four rows give bitwise the same results as the loops for one row, at all
+// memory alignments.
 func TestFourRows(t *testing.T) {
 	k, rng := newLoopKernels[float32](), newRNG(9)
 	if k.dotFourRows == nil || k.axpyFourRows == nil {
@@ -107,8 +108,8 @@ func TestFourRowsOfNaN(t *testing.T) {
 	}
 }
 
-// TestNarrowLayer checks that with one input the result is bitwise a product and a sum, for every kernel and non-finite
-// values.
+// TestNarrowLayer checks that for a layer with one input the result is bitwise equal to a product plus a sum, for all
+// variants of the loops and for non-finite values.
 func TestNarrowLayer(t *testing.T) {
 	minusZero, inf := float32(math.Copysign(0, -1)), float32(math.Inf(1))
 	w := append([]float32{0, minusZero, 1, -1, inf, -inf, float32(math.NaN())},
@@ -118,7 +119,7 @@ func TestNarrowLayer(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm"} {
 		k := newVectorKernels[float32](arch)
 		for _, b := range [][]float32{nil, bias} {
-			// fill with other values, to check that every element is overwritten
+			// Fill got with other values, to check that every element is overwritten.
 			got := slices.Repeat([]float32{7}, len(x)*len(w))
 			k.forwardLayer(got, w, b, x, 1, len(w))
 			for i := range got {

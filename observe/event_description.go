@@ -26,7 +26,8 @@ import (
 	"time"
 )
 
-// Event is an occurrence in a program, for logs, metrics and status. Program logic must not depend on events.
+// Event is an occurrence in a program that appears in logs, metrics and status. The logic of a program must not depend
+// on events.
 type Event interface {
 	// Describe adds the description of the event to d. It has no other side effects.
 	Describe(d *EventDescription)
@@ -59,11 +60,11 @@ const (
 	Error LogLevel = 8
 )
 
-// LogRecord is one record of the log.
+// LogRecord is one record of the program's log.
 type LogRecord struct {
 	Level      LogLevel
 	Message    string
-	Attributes []any // alternating attribute names and values
+	Attributes []any // names and values of the attributes, alternately
 }
 
 // MetricOperation is the kind of change that a MetricSample makes to a metric.
@@ -71,8 +72,8 @@ type MetricOperation int
 
 // Kinds of changes to a metric.
 const (
-	AddOperation     MetricOperation = iota // adds to a counter
-	SetOperation                            // sets a gauge
+	AddOperation     MetricOperation = iota // adds the sample's value to a counter
+	SetOperation                            // sets a gauge to the sample's value
 	SetNowOperation                         // sets a gauge to the current time, in Unix seconds
 	ClearOperation                          // removes all series of a gauge
 	SelectOperation                         // sets the gauge series of one state to 1 and all others to 0
@@ -97,13 +98,13 @@ type OperatorCondition struct {
 
 // StatusValue is a named value in the status of a program. It remains until a value with the same name replaces it.
 type StatusValue struct {
-	Name  string // unique name within the program
+	Name  string // name of the value, unique within the program
 	Value any    // immutable text, struct or struct pointer; nil removes the value
 }
 
 // Names of the values in the status line of a service.
 const (
-	ConnectionStatus = "connection" // state of the broker connection
+	ConnectionStatus = "connection" // status value that shows the state of the broker connection
 	ActivityStatus   = "activity"   // current activity, such as "round 7 is open"
 )
 
@@ -128,13 +129,13 @@ func (d *EventDescription) IsEmpty() bool {
 
 // Reset empties the description but keeps its buffers for reuse.
 func (d *EventDescription) Reset() {
-	clear(d.logAttributeBuffer) // allows the garbage collector to free the attributes
+	clear(d.logAttributeBuffer) // Clearing allows the garbage collector to free the attributes.
 	d.logAttributeBuffer, d.LogRecords, d.MetricSamples, d.Conditions, d.StatusValues = d.logAttributeBuffer[:0],
 		d.LogRecords[:0], d.MetricSamples[:0],
 		d.Conditions[:0], d.StatusValues[:0]
 }
 
-// Log adds a log record. The message is a short phrase; attributes are alternating names and values.
+// Log adds a log record. The message is a short phrase, and attributes contains alternating names and values.
 func (d *EventDescription) Log(level LogLevel, message string, attributes ...any) {
 	from := len(d.logAttributeBuffer)
 	// Copy the attributes, so that the caller's slice can stay on the stack.
@@ -143,8 +144,8 @@ func (d *EventDescription) Log(level LogLevel, message string, attributes ...any
 		d.logAttributeBuffer[from:len(d.logAttributeBuffer):len(d.logAttributeBuffer)]})
 }
 
-// WantsLogLevel reports whether the log keeps records of a level. Frequent events should check it before they build a
-// debug record.
+// WantsLogLevel reports whether the log keeps records of a level. Events that occur frequently should check this before
+// they build a debug record.
 func (d *EventDescription) WantsLogLevel(level LogLevel) bool {
 	return d.IsLogLevelEnabled == nil || d.IsLogLevelEnabled(level)
 }
@@ -154,17 +155,17 @@ func (d *EventDescription) IncCounter(m *Metric, labels ...string) {
 	d.addMetricSample(m, AddOperation, 1, labels)
 }
 
-// AddToCounter adds n ≥ 0 to a counter.
+// AddToCounter adds n to a counter. The number n must not be negative.
 func (d *EventDescription) AddToCounter(m *Metric, n float64, labels ...string) {
 	d.addMetricSample(m, AddOperation, n, labels)
 }
 
-// SetGauge sets a gauge to x. If x is not finite, an optional gauge loses its series.
+// SetGauge sets a gauge to x. If x is not finite and the gauge is optional, SetGauge removes the gauge's series.
 func (d *EventDescription) SetGauge(m *Metric, x float64, labels ...string) {
 	d.addMetricSample(m, SetOperation, x, labels)
 }
 
-// SetBoolGauge sets a gauge to 1 if is is true, and to 0 otherwise.
+// SetBoolGauge sets a gauge to 1 if the parameter is is true, and to 0 otherwise.
 func (d *EventDescription) SetBoolGauge(m *Metric, is bool, labels ...string) {
 	x := 0.0
 	if is {
@@ -196,13 +197,13 @@ func (d *EventDescription) addMetricSample(m *Metric, op MetricOperation, x floa
 	d.MetricSamples = append(d.MetricSamples, s)
 }
 
-// RaiseCondition starts a condition or replaces its texts. problem has no full stop, and remedy is a sentence with the
-// command or configuration key that helps.
+// RaiseCondition starts a condition or replaces its texts. The text problem is a phrase without a full stop. The text
+// remedy is a sentence with the command or the configuration key that helps.
 func (d *EventDescription) RaiseCondition(name, problem, remedy string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name, Problem: problem, Remedy: remedy})
 }
 
-// RaiseNotReadyCondition is like RaiseCondition but also marks the program as not ready while the condition persists.
+// RaiseNotReadyCondition is like RaiseCondition, but also marks the program as not ready while the condition persists.
 func (d *EventDescription) RaiseNotReadyCondition(name, problem, remedy string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name, Problem: problem, Remedy: remedy,
 		BlocksReadiness: true})
@@ -213,12 +214,13 @@ func (d *EventDescription) ResolveCondition(name string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name})
 }
 
-// ShowStatusValue sets the status value with the given name. A nil value removes it.
+// ShowStatusValue sets the status value with the given name. If value is nil, it removes the status value.
 func (d *EventDescription) ShowStatusValue(name string, value any) {
 	d.StatusValues = append(d.StatusValues, StatusValue{name, value})
 }
 
-// UnixSeconds returns t in seconds since 1970, with milliseconds, for *_timestamp_seconds metrics.
+// UnixSeconds returns the time t in seconds since 1970, with a precision of milliseconds, for metrics whose names end
+// in _timestamp_seconds.
 func UnixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
 
 // RoundToFourDigits rounds x to four significant digits, for log records.

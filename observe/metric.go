@@ -12,8 +12,8 @@ const (
 	HistogramKind
 )
 
-// Metric describes a metric of a program. It is declared next to the events that change it and exported in a list, so
-// that its series exist before the first event.
+// Metric describes a metric of a program. It is declared next to the events that change it, and exported in a list, so
+// that the metric's series exist before the first event.
 type Metric struct {
 	Name          string // name without the program's prefix
 	Help          string
@@ -22,11 +22,11 @@ type Metric struct {
 	InitialSeries [][]string // label values of the series that exist from the start
 	InitialValue  float64    // initial value of the series in InitialSeries
 	BucketBounds  []float64  // upper bounds of a histogram's buckets
-	// SkipsFirstAdd ignores the first call of AddToCounter. For example, a counter of reconnections must not count the
-	// first connection.
+	// SkipsFirstAdd determines whether the first call of AddToCounter is ignored. For example, a counter of
+	// reconnections must not count the first connection.
 	SkipsFirstAdd bool
-	// MaxLabelValues limits the number of values of the first label, if these come from outside the program; further
-	// values become OtherLabelValues. 0 means that the values form a closed set.
+	// MaxLabelValues is the maximum number of values of the first label if the values come from outside the program.
+	// Further values are replaced by OtherLabelValues. The number 0 means that the values form a fixed set.
 	MaxLabelValues int
 }
 
@@ -41,7 +41,7 @@ func Counter(name, help string) *Metric {
 	return &Metric{Name: name, Help: help, InitialSeries: UnlabeledSeries}
 }
 
-// CounterByLabel returns a counter with one label that has a closed set of values.
+// CounterByLabel returns a counter with one label that has a fixed set of values.
 func CounterByLabel(name, help, label string, values []string) *Metric {
 	return &Metric{Name: name, Help: help, LabelNames: []string{label}, InitialSeries: singleLabelSeries(values)}
 }
@@ -56,8 +56,8 @@ func OptionalGauge(name, help string, labels ...string) *Metric {
 	return &Metric{Name: name, Help: help, Kind: GaugeKind, LabelNames: labels}
 }
 
-// GaugeByLabel returns a gauge with one label that has a closed set of values. Its series start at 0. SelectGaugeState
-// uses such a gauge as a state set.
+// GaugeByLabel returns a gauge with one label that has a fixed set of values. Its series start at 0. SelectGaugeState
+// can use such a gauge to show which of several states is active.
 func GaugeByLabel(name, help, label string, values []string) *Metric {
 	return &Metric{Name: name, Help: help, Kind: GaugeKind, LabelNames: []string{label},
 		InitialSeries: singleLabelSeries(values)}
@@ -68,7 +68,7 @@ func Histogram(name, help string, buckets []float64) *Metric {
 	return &Metric{Name: name, Help: help, Kind: HistogramKind, BucketBounds: buckets, InitialSeries: UnlabeledSeries}
 }
 
-// HistogramByLabel returns a histogram with one label that has a closed set of values.
+// HistogramByLabel returns a histogram with one label that has a fixed set of values.
 func HistogramByLabel(name, help string, buckets []float64, label string, values []string) *Metric {
 	return &Metric{Name: name, Help: help, Kind: HistogramKind, BucketBounds: buckets, LabelNames: []string{label},
 		InitialSeries: singleLabelSeries(values)}
@@ -91,7 +91,7 @@ func NamesAsStrings[T ~string](all []T) []string {
 	return s
 }
 
-// StringerNames returns the results of String for all elements.
+// StringerNames returns the results of the method String for all elements.
 func StringerNames[T fmt.Stringer](all []T) []string {
 	s := make([]string, len(all))
 	for i, v := range all {

@@ -8,13 +8,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rowLimitFactor times the agents' median number of rows is the maximum number of rows that counts for an agent's
-// weight under round.robust. The limit exists because the coordinator cannot verify the numbers that agents report.
+// rowLimitFactor bounds the number of rows that counts for an agent's weight: under round.robust, at most
+// rowLimitFactor times the median number of rows of all agents counts. The limit exists because the coordinator cannot
+// verify the numbers that agents report.
 const rowLimitFactor = 5
 
-// agentWeightFunction returns a function that maps an agent's number of rows n_k to its weight K·p_k, where K is the
-// number of agents and p_k is the agent's share of the average. The shares are equal, proportional to n_k, or, with
-// round.robust, proportional to min(n_k, 5·median(n)).
+// agentWeightFunction returns a function that maps an agent's number of rows n_k to the agent's weight K·p_k, where K
+// is the number of agents and p_k is the agent's share of the average. The shares are either equal or proportional to
+// n_k. With round.robust they are proportional to min(n_k, 5·median(n)), where median(n) is the median number of rows
+// of all agents.
 func (c *CoordinatorMachine) agentWeightFunction(agents []wire.AgentID) func(samples uint64) float64 {
 	if c.cfg.AgentWeightRule != spec.WeightsSamples {
 		return func(uint64) float64 { return 1 }
@@ -36,7 +38,8 @@ func (c *CoordinatorMachine) agentWeightFunction(agents []wire.AgentID) func(sam
 	return func(samples uint64) float64 { return AgentWeight(len(agents), float64(min(samples, most)), total) }
 }
 
-// AgentWeight returns the weight K·p_k of one of K agents, where p_k = share/total is the agent's share of the average.
+// AgentWeight returns the weight K·p_k of one agent, where K is the number of agents and p_k = share/total is the
+// agent's share of the average.
 func AgentWeight(agents int, share, total float64) float64 { return float64(agents) * share / total }
 
 // rowCountLimit returns five times the median of the sorted row counts. For an even number of counts it uses the lower
@@ -60,9 +63,9 @@ func (c *CoordinatorMachine) reportLargeRowCounts(agents []wire.AgentID, most ui
 	c.agentsWithCappedRows = capped
 }
 
-// updateRowCountMatchesHello reports whether the number of samples in an update equals the number in the agent's hello
-// before the draw or in its newest hello. The newest hello counts because an agent that restarts during a round trains
-// with the rows that it then has.
+// updateRowCountMatchesHello reports whether the number of samples in an agent's update equals the number in one of two
+// hello messages: the agent's last hello message before the draw, or the agent's newest hello. The newest hello message
+// counts because an agent that restarts during a round trains with the rows that it has after the restart.
 func (c *CoordinatorMachine) updateRowCountMatchesHello(p *participantProgress, samples uint64) bool {
 	m := c.roster.memberByAgent[p.Agent]
 	return p.RowCount == 0 || samples == p.RowCount || m != nil && samples == m.rowCount

@@ -20,9 +20,10 @@ import (
 type Config struct {
 	Algorithm    spec.Algorithm `yaml:"algorithm"`
 	Participants int            `yaml:"participants"` // number L of agents drawn per round
-	// minimum number of draws whose update was accepted, required to close a round at its deadline
+	// minimum number of draws with an accepted update that the coordinator requires to close a round at its deadline
 	Quorum int `yaml:"quorum"`
-	// number of agents invited in addition to Participants; a value above 0 favours fast agents under uniform sampling
+	// number of agents that are drawn in addition to Participants, to tolerate agents that fail; with uniform sampling,
+	// a value above 0 favours fast agents
 	ExtraParticipants int                      `yaml:"over_select"`
 	Sampling          spec.ParticipantSampling `yaml:"sampling"`
 	AgentWeightRule   spec.AgentWeightRule     `yaml:"weights"`
@@ -40,7 +41,7 @@ type Config struct {
 	RoundTimeout       time.Duration `yaml:"deadline"` // maximum duration of a round, from its announcement
 	PauseBetweenRounds time.Duration `yaml:"pause"`
 	ReinviteInterval   time.Duration `yaml:"invite_every"`
-	// maximum norm τ of the parameter difference mixed over an edge; 0 means no limit
+	// maximum norm τ of the parameter difference that two neighbours mix over an edge; 0 means no limit
 	MixingClipBound float64           `yaml:"-"`
 	Rollout         rollout.Config    `yaml:"-"`
 	Stop            stop.Config       `yaml:"stop"`
@@ -51,14 +52,15 @@ type Config struct {
 
 // GatherConfig configures how many agents a round waits for before it draws its participants, and for how long.
 type GatherConfig struct {
-	// TargetAgents is the number of present agents at which gathering ends before the window does; 0 means that it
-	// never ends early.
+	// TargetAgents is the number of present agents at which gathering ends before its time window ends. The value 0
+	// means that gathering never ends early.
 	TargetAgents int `yaml:"target"`
-	// MinAgents is the minimum number of present agents at the end of the window. With fewer agents the window is
-	// extended.
+	// MinAgents is the minimum number of present agents at the end of the gathering window. With fewer agents the
+	// coordinator extends the window.
 	MinAgents int `yaml:"minimum"`
-	// FirstRoundMinAgents replaces MinAgents in the first round of a run if it is larger; 0 means MinAgents. It
-	// prevents a few agents from setting the reference risk to which the run compares later models.
+	// FirstRoundMinAgents is the minimum number of present agents in the first round of a run. It replaces MinAgents if
+	// it is larger. It prevents a few agents from setting the reference risk (mean loss) to which the run compares
+	// later models.
 	FirstRoundMinAgents int           `yaml:"first"`
 	WindowLength        time.Duration `yaml:"within"`
 	// HelloSpread is the period over which agents spread their hello messages.
@@ -73,8 +75,8 @@ const maxConfiguredDuration = 1000 * time.Hour
 const maxDrawsPerRound = 1 << 20
 
 // EffectiveAggregation returns the aggregation settings. With UsesRobustAggregation it sets default norm bounds where
-// the configuration has none. UsesRobustAggregation also caps reported numbers of rows and excludes an update that
-// outweighs all others ([UpdateNormAssessment]).
+// the configuration has none. UsesRobustAggregation also limits the numbers of rows that agents report, and excludes an
+// update whose norm outweighs all other updates ([UpdateNormAssessment]).
 func (c *Config) EffectiveAggregation() rule.Config {
 	by := c.Aggregation
 	if c.UsesRobustAggregation {

@@ -102,8 +102,8 @@ func keys(t *testing.T, err error) string {
 	return strings.Join(all, " ")
 }
 
-// TestRobust checks that the default aggregation is the exact mean. It also checks that UsesRobustAggregation sets only
-// bounds that the configuration leaves empty.
+// TestRobust checks that the default aggregation is the exact mean. It also checks that UsesRobustAggregation sets
+// bounds only where the configuration has none.
 func TestRobust(t *testing.T) {
 	for _, tt := range []struct {
 		robust            bool

@@ -44,14 +44,16 @@ func BuildContributions(accepted []Participant, plan *Plan, cfg *Config) []Contr
 	return set
 }
 
-// ContributionFactor returns the factor f_k of an agent that was drawn n_k times and has the weight K·p_k, for the mean
-// w_i = w_{i−1} + Scale·Σ f_k v_k / N of N draws:
+// ContributionFactor returns the factor f_k by which the update v_k of agent k is multiplied in the aggregate. Agent k
+// was drawn n_k times and has the weight K·p_k. For N draws, the next model is w_i = w_{i−1} + Scale·Σ f_k v_k / N,
+// where f_k and Scale depend on the kind of exchange:
 //
-//	parameters, weighting step:  f_k = n_k, Scale = 1           (ch5 (5.11) in Δ form, notes Alg. 1)
+//	parameters, weighting step:  f_k = n_k, Scale = 1           (ch5, equation (5.11) for Δ; notes, Algorithm 1)
 //	parameters, weighting mean:  f_k = n_k·K·p_k, Scale = 1     (w + (K/L) Σ p_k Δ_k)
-//	gradients:                   f_k = n_k·K·p_k, Scale = −μ    (lecture (14), (34))
+//	gradients:                   f_k = n_k·K·p_k, Scale = −μ    (lecture, equations (14) and (34))
 //
-// With importance sampling, f_k is divided by the odds K·q_k of the agent. Odds of 0 mean 1.
+// With importance sampling, f_k is divided by the agent's odds K·q_k, where q_k is the agent's draw probability. Odds
+// of 0 are treated as 1.
 func (p *Plan) ContributionFactor(weighting spec.WeightPlacement, times int, weight, odds float64) float64 {
 	f := float64(times)
 	if p.Exchange == spec.ExchangeGradient || weighting == spec.WeightInServerMean {
@@ -63,8 +65,8 @@ func (p *Plan) ContributionFactor(weighting spec.WeightPlacement, times int, wei
 	return f
 }
 
-// UpdateScale returns the factor Scale in the formulas of [Plan.ContributionFactor]: −μ for gradients, 1 for
-// parameters.
+// UpdateScale returns the factor Scale in the formulas of [Plan.ContributionFactor]: −μ for gradients, where μ is the
+// server step size, and 1 for parameters.
 func (p *Plan) UpdateScale() float64 {
 	if p.Exchange == spec.ExchangeGradient {
 		return -p.ServerStepSize
@@ -72,8 +74,8 @@ func (p *Plan) UpdateScale() float64 {
 	return 1
 }
 
-// StepWeight returns the factor by which an agent with the weight K·p_k scales its local step size. It is 1 if the
-// server's average applies the weight instead.
+// StepWeight returns the factor by which an agent with the weight K·p_k scales its local step size. StepWeight returns
+// 1 if the weight is applied in the server's average instead.
 func (p *Plan) StepWeight(weighting spec.WeightPlacement, weight float64) float64 {
 	if weighting == spec.WeightInStepSize && p.Exchange != spec.ExchangeGradient {
 		return weight
@@ -81,8 +83,8 @@ func (p *Plan) StepWeight(weighting spec.WeightPlacement, weight float64) float6
 	return 1
 }
 
-// ApplyStep writes the next model w_i = w_{i−1} + step to dst, where w_{i−1} is base, rounded once to T. It returns an
-// error and leaves dst undefined if a result is not finite, and panics if the three slices differ in length.
+// ApplyStep writes the next model w_i = base + step to dst. It adds in float64 and rounds each result once to T. It
+// returns an error and leaves dst undefined if a result is not finite, and panics if the three slices differ in length.
 func ApplyStep[T wire.Float](dst, base []T, step []float64) error {
 	if len(dst) != len(base) || len(dst) != len(step) {
 		panic(fmt.Sprintf("round: ApplyStep: dst has %d elements, base has %d, step has %d", len(dst), len(base),

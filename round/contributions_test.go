@@ -37,8 +37,8 @@ func TestAdvance(t *testing.T) {
 	if want := []float32{1.25, -2, 0, 1e30}; !slices.Equal(dst, want) {
 		t.Errorf("got %v, want %v", dst, want)
 	}
-	// ApplyStep must add in float64 and round once: 1 + 2⁻²⁵ + 2⁻²⁵ is the tie 1 + 2⁻²⁴ in float32, and one more 2⁻²⁵
-	// breaks the tie upwards.
+	// ApplyStep must add in float64 and round the result once. In float32, 1 + 2⁻²⁵ + 2⁻²⁵ equals the tie 1 + 2⁻²⁴
+	// between two numbers; a third term 2⁻²⁵ must therefore round the result up.
 	if err := round.ApplyStep(dst[:1], []float32{1}, []float64{3 * 0x1p-25}); err != nil || dst[0] != 1+0x1p-23 {
 		t.Errorf("got %v, %v, want 1 + 2⁻²³", dst[0], err)
 	}
@@ -56,7 +56,7 @@ func TestAdvance(t *testing.T) {
 }
 
 // TestContributions checks that contributions are returned in the order of aggregation, whatever the order of the
-// input.
+// accepted updates.
 func TestContributions(t *testing.T) {
 	cfg := round.DefaultConfig()
 	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
@@ -85,8 +85,8 @@ func TestContributions(t *testing.T) {
 	}
 }
 
-// TestFactors checks, for each kind of exchange, whether agent weights are applied in the step size or in the server's
-// average.
+// TestFactors checks, for each kind of exchange, that agent weights are applied either in the step size or in the
+// server's average.
 func TestFactors(t *testing.T) {
 	for _, tt := range []struct {
 		exchange      spec.ExchangeKind

@@ -17,21 +17,21 @@ type CoordinatorMachine struct {
 	record   JournalRecord
 	roster   roster
 	progress roundProgress
-	// sidelinedAgentByID contains the agents that recently failed to deliver a usable update. An entry remains for some
-	// time after the agent may be drawn again.
+	// sidelinedAgentByID contains the agents that recently failed to deliver a usable update and are therefore excluded
+	// from draws. An entry remains for some time after the agent may be drawn again.
 	sidelinedAgentByID     map[wire.AgentID]SidelinedAgent
 	linkUp                 bool
-	abandonsRecoveredRound bool // whether the round that was open when the process started must be abandoned
-	hellosRequested        bool // whether this process has asked all agents for a hello
+	abandonsRecoveredRound bool // whether the round that was open when this process started must be abandoned
+	hellosRequested        bool // whether this process has asked all agents for a hello message
 	announcement           announcementState
-	// round whose stored updates are deleted after the next journal record; 0 means none
+	// round whose stored updates are deleted after the next journal record is saved; 0 means none
 	roundAwaitingDiscard wire.RoundID
 
 	phaseEnteredAt time.Time     // time at which the current phase began
 	deadlinePassed bool          // whether the deadline of the open round has passed
 	phaseDeadline  time.Time     // time at which the current phase ends
 	deadlinePause  deadlinePause // stops the clock of the round while the disk cannot be written
-	// time at which agents that have not answered are invited again; zero means never
+	// time at which the coordinator invites agents again that have not answered; zero means never
 	reinviteAt time.Time
 	// number of rounds abandoned in a row; determines the delay before the next round
 	consecutiveAbandons  int
@@ -40,10 +40,10 @@ type CoordinatorMachine struct {
 	mixing               mixingState
 	rolloutTrial         rolloutTrial // trial of the model that is being rolled out
 	evaluationState      evaluationState
-	// time until which agents that were known before a restart may still send a hello
+	// time until which agents that were known before a restart may still send a hello message
 	helloGraceEndsAt time.Time
 	helloWindow      helloWindow
-	// last reported wait for the schedule; zero if the next round does not wait
+	// last reported wait for the schedule (time windows and new rows); zero if the next round does not wait
 	lastReportedWait ScheduleWait
 
 	effects []Effect // effects that the current call of Step returns
@@ -59,17 +59,18 @@ type announcementState struct {
 	roundAnnouncedAt time.Time
 }
 
-// SpooledUpdate describes an update that was accepted before a restart and is still on the coordinator's disk.
+// SpooledUpdate describes an update that was accepted before a restart of the coordinator and is still stored on the
+// coordinator's disk.
 type SpooledUpdate struct {
 	UpdateDigest wire.Digest
-	Norm         float64    // Euclidean norm ‖v_k‖₂ of the update
+	Norm         float64    // Euclidean norm ‖v_k‖₂ of the update v_k of agent k
 	Codec        spec.Codec // codec with which the update is encoded
 	RiskBefore   float64    // risk of the base model on the agent's local data, as reported by the agent
 }
 
-// NewCoordinator returns the state machine that continues from record, the last journal record; a new run passes
-// JournalRecord{Run: …, Phase: CoordinatorIdle, Plan: …}. spooled contains the updates of the record's round that are
-// stored on disk.
+// NewCoordinator returns the state machine that continues from record, the last saved journal record. For a new run,
+// the caller passes JournalRecord{Run: …, Phase: CoordinatorIdle, Plan: …}. The parameter spooled contains the updates
+// of the record's round that are stored on disk.
 func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]SpooledUpdate) *CoordinatorMachine {
 	c := &CoordinatorMachine{cfg: cfg, record: record, roster: roster{memberByAgent: map[wire.AgentID]*rosterMember{},
 		minNewRows: uint64(cfg.Schedule.NewRows.MinRowsPerAgent)},
@@ -177,8 +178,8 @@ func (c *CoordinatorMachine) emitEffect(e Effect)               { c.effects = ap
 func (c *CoordinatorMachine) reportEvent(f observe.Event)       { c.emitEffect(ReportEvent{f}) }
 func (c *CoordinatorMachine) isInPhase(p CoordinatorPhase) bool { return c.record.Phase == p }
 
-// saveJournalRecord saves the record to the journal. It then writes the round that has ended to the history and deletes
-// data that only the previous record needed.
+// saveJournalRecord emits the effect that saves the record to the journal. It then emits the effects that write the
+// round that has ended to the history and delete data that only the previous record needed.
 func (c *CoordinatorMachine) saveJournalRecord(now time.Time) {
 	c.nominateCandidate(now)
 	c.emitEffect(SaveJournalRecord{c.JournalRecord()})
@@ -235,8 +236,8 @@ func (c *CoordinatorMachine) startOrResumeRun(now time.Time) {
 			c.startNextRound(now)
 			return
 		}
-		// Encrypting the announcement again changes its digest. With the same attempt number, agents would report a
-		// conflict.
+		// Use a new attempt number: encrypting the announcement again changes its digest, and agents would report a
+		// conflict between two announcements with the same attempt number.
 		c.record.Attempt++
 		c.finishRun(now, why)
 	case CoordinatorGathering:
@@ -259,7 +260,7 @@ func (c *CoordinatorMachine) setLink(now time.Time, up bool) {
 		c.resendAcceptances()
 	}
 	if up && c.mixing.pendingParticipants == nil && c.isInPhase(CoordinatorGathering) {
-		// The window restarts, since agents could not send a hello while the broker was unreachable.
+		// Restart the gathering window, since agents could not send a hello message while the broker was unreachable.
 		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
 	}
 }

@@ -43,9 +43,9 @@ type AbandonReason string
 
 // The reasons for abandoning a round.
 const (
-	AbandonQuorumMissed      AbandonReason = "quorum" // too few updates have arrived or can still arrive
+	AbandonQuorumMissed      AbandonReason = "quorum" // the updates that have arrived or can still arrive are too few
 	AbandonUnusableAggregate AbandonReason = "fold"   // the aggregate is not a usable model
-	AbandonTooFewForRule     AbandonReason = "rule"   // too few updates remain for the aggregation rule
+	AbandonTooFewForRule     AbandonReason = "rule"   // the aggregation rule needs more updates than remain
 	AbandonBaseModelLost     AbandonReason = "model"  // the base model is missing on disk
 	AbandonSpoolDamaged      AbandonReason = "spool"  // an accepted update is missing or damaged on disk
 	AbandonByOperator        AbandonReason = "asked"  // an operator abandoned the round

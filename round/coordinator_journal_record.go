@@ -16,13 +16,13 @@ type CoordinatorPhase string
 
 // The phases of the coordinator.
 const (
-	// No round is open: before the run, and between rounds.
+	// The coordinator has no open round: before the run, and between rounds.
 	CoordinatorIdle       CoordinatorPhase = "idle"
 	CoordinatorGathering  CoordinatorPhase = "gathering"  // agents are asked to report that they are present
 	CoordinatorCollecting CoordinatorPhase = "collecting" // a round is announced, and updates arrive
-	// The updates are being aggregated; in the journal the round is still open.
+	// The coordinator aggregates the updates. The journal still records the round as open.
 	CoordinatorClosing  CoordinatorPhase = "closing"
-	CoordinatorPaused   CoordinatorPhase = "paused" // paused until an operator resumes the run
+	CoordinatorPaused   CoordinatorPhase = "paused" // the run is paused until an operator resumes it
 	CoordinatorFinished CoordinatorPhase = "finished"
 )
 
@@ -32,40 +32,42 @@ func CoordinatorPhases() []CoordinatorPhase {
 		CoordinatorPaused, CoordinatorFinished}
 }
 
-// Plan describes what a round computes and from which base model. The host creates it, since the host stores the
-// models.
+// Plan describes what a round computes and from which base model. The host (the program around the state machine)
+// creates the plan, since the host stores the models.
 type Plan struct {
 	Kind             wire.RoundKind
-	BaseModelVersion wire.ModelVersion `json:"Version"` // version of BaseModel
+	BaseModelVersion wire.ModelVersion `json:"Version"` // version of the model in BaseModel
 	Task             wire.BlobRef
-	// BaseModel is the model from which the round starts. It is empty in a statistics round before the first model.
+	// BaseModel is the model from which the round starts. It is empty in a statistics round (a round that collects
+	// column statistics) before the first model of a run.
 	BaseModel wire.BlobRef `json:"Base"`
-	// exported model file for predictions; empty if models are not rolled out
+	// exported model file with which agents make predictions; empty if models are not rolled out
 	ModelFile    wire.BlobRef `json:"File,omitzero"`
 	UpdateSchema wire.Digest  `json:"Schema"`     // digest of the schema of the update vectors
 	UpdateBytes  uint32       `json:"Bytes"`      // size of an encoded update vector in bytes
 	Codec        spec.Codec   `json:",omitempty"` // codec with which agents encode update vectors
-	// size in bytes of an uncompressed update, for agents without the codec; 0 if all agents support it
+	// size in bytes of an uncompressed update, for agents that do not support Codec; 0 if all agents support it
 	RawUpdateBytes uint32 `json:"Plain,omitempty"`
 	Exchange       spec.ExchangeKind
-	// whether agents exchange parameters with their neighbours without interruption across rounds
+	// whether a mixing block lasts for many rounds, so that agents exchange parameters with their neighbours without
+	// interruption
 	HasEndlessBlocks bool    `json:"Endless"`
 	ServerStepSize   float64 `json:"StepSize"` // server step size μ, for gradient exchange
-	// number t of local steps in earlier rounds, at which the step size schedule continues
+	// number t of local steps in all earlier rounds; the step size schedule continues from this number
 	LocalStepOffset uint64 `json:"Offset"`
 	// summaries of the previous aggregations, newest last
 	RecentAggregations []PastAggregationSummary `json:"Recent,omitempty"`
 	// FirstReportedRisks summarises the risks that agents reported for the first model of the run.
 	FirstReportedRisks ReportedRiskSummary `json:"FirstTold,omitzero"`
-	// agents with the largest updates in the last aggregation, to be blamed if the model diverged: see
-	// UpdateNormAssessment.SuspectAgents
+	// agents with the largest updates in the last aggregation, which are blamed if the model turns out to have
+	// diverged: see UpdateNormAssessment.SuspectAgents
 	SuspectAgents []wire.AgentID `json:"Suspects,omitempty"`
-	// agents whose last update had an unusually large norm, most recent last
+	// agents whose last update had an unusually large norm, sorted by the time of that update, most recent last
 	LargeNormAgents []LargeNormAgent `json:"Large,omitempty"`
 }
 
-// trainingBaseModel returns the base model that agents download to train. It is empty in a statistics round, in which
-// agents do not train.
+// trainingBaseModel returns the reference to the base model that agents download for training. The reference is empty
+// in a statistics round, in which agents do not train.
 func (p *Plan) trainingBaseModel() wire.BlobRef {
 	if p.Kind == wire.KindStatistics {
 		return wire.BlobRef{}
@@ -79,8 +81,8 @@ func (p *Plan) acceptsManifest(m *wire.Manifest) bool {
 		p.RawUpdateBytes > 0 && m.BlobLength == p.RawUpdateBytes && m.Codec == spec.CodecRaw)
 }
 
-// bytesSavedByCodec returns the difference in bytes between the uncompressed and the encoded update. An uncompressed
-// update is as large as the model.
+// bytesSavedByCodec returns the number of bytes that the codec saves: the size of the uncompressed update, which equals
+// the size of the model, minus the size of the encoded update.
 func (p *Plan) bytesSavedByCodec(m *wire.Manifest) int64 {
 	if p.Kind != wire.KindTraining {
 		return 0
@@ -94,7 +96,7 @@ type planWithoutMethods Plan
 // savedPlan is the JSON form of a Plan in the journal. It stores the kind of exchange as a protocol code.
 type savedPlan struct {
 	planWithoutMethods
-	Exchange uint8 // protocol code of the exchange; 0 means none, as in a statistics round
+	Exchange uint8 // protocol code of the kind of exchange; 0 means none, as in a statistics round
 }
 
 // MarshalJSON encodes the plan for the journal.
@@ -116,37 +118,39 @@ func (p *Plan) UnmarshalJSON(text []byte) error {
 // Participant is an agent that takes part in the current round.
 type Participant struct {
 	Agent wire.AgentID
-	// number of draws that selected the agent; 0 means that it trains and mixes without sending an update
+	// number of draws that selected the agent; 0 means that the agent trains and mixes without sending an update
 	DrawCount int `json:"Times"`
-	// weight K·p_k of the agent in the average: number of agents K times the agent's share p_k
+	// weight K·p_k of the agent in the average, where K is the number of agents and p_k is the agent's share
 	Weight float64
-	// the agent's draw probability q_k times the number of agents K, for importance sampling; 0 means 1
+	// odds K·q_k of the agent for importance sampling, where q_k is the agent's draw probability and K is the number of
+	// agents; 0 means 1
 	Odds float64 `json:",omitempty"`
-	// number of samples n_k in the agent's last hello before the draw; 0 means unknown
+	// number of samples n_k in the agent's last hello message before the draw; 0 means unknown
 	RowCount uint64 `json:"Samples"`
 	// digest of the agent's accepted update; zero if no update was accepted
 	AcceptedUpdateDigest wire.Digest `json:"Accepted"`
-	// UpdateNorm is the Euclidean norm ‖v_k‖₂ of the accepted update. It is not in the journal; after a restart the
-	// host reads it from the stored update.
+	// UpdateNorm is the Euclidean norm ‖v_k‖₂ of the accepted update. The journal does not contain it; after a restart
+	// the host reads the norm from the stored update.
 	UpdateNorm  float64    `json:"-"`
 	UpdateCodec spec.Codec `json:"-"`
 	// risk of the base model on the agent's local data, as reported by the agent
 	ReportedRisk float64 `json:"-"`
-	// Boot identifies the process of the agent and changes when the agent restarts. Neighbours address the agent by
-	// Boot and PeerKey when they mix.
+	// Boot is a number that identifies the process of the agent; it changes when the agent restarts. Neighbours that
+	// mix parameters with the agent address it by Boot and PeerKey.
 	Boot    wire.Epoch
 	PeerKey wire.X25519PublicKey
-	// whether the agent supports clipping the differences of mixed parameters and proving its own parameters
+	// whether the agent supports mixing with clipped parameter differences and can prove which parameters it sent
 	SupportsClipping bool `json:"Clips,omitempty"`
 }
 
-// MixingEdge connects two participants that average their parameters with the weight w_AB. A precedes B in id order.
+// MixingEdge connects two participants that average their parameters with the edge weight w_AB. The id of A precedes
+// the id of B.
 type MixingEdge struct {
 	A, B         wire.AgentID
 	MixingWeight float64 `json:"Weight"`
-	// maximum norm τ of the parameter difference that is mixed; 0 means no bound
+	// maximum norm τ of the parameter difference that the two agents mix; 0 means no bound
 	ClipBound float64 `json:"Clip,omitempty"`
-	// whether an agent must prove the parameters that it sends to a neighbour; equal for all edges of a block
+	// whether an agent must prove the parameters that it sends to a neighbour; all edges of a block have the same value
 	RequiresProofs bool `json:"Proves,omitempty"`
 }
 
@@ -158,19 +162,20 @@ type JournalRecord struct {
 	Attempt        wire.RoundAttempt
 	Phase          CoordinatorPhase
 	Plan           Plan
-	EligibleAgents int `json:"Agents"` // number K of agents that could be drawn
+	EligibleAgents int `json:"Agents"` // number K of agents from which the participants could be drawn
 	Participants   []Participant
 	Edges          []MixingEdge // edges between participants, sorted by (A, B); empty if agents do not mix
-	// MixingBlockRound is the round for which Edges was computed; 0 if agents do not mix. It is an earlier round if
-	// Plan.HasEndlessBlocks is set.
+	// MixingBlockRound is the round for which Edges was computed, or 0 if agents do not mix. With
+	// Plan.HasEndlessBlocks, it may be an earlier round than the current one.
 	MixingBlockRound wire.RoundID `json:"Block"`
-	// number of random draws made in the current round with mixing, from which a restarted coordinator continues
+	// number of random draws made in the current round with mixing; a restarted coordinator continues the sequence of
+	// draws after this number
 	RandomDrawsMade int `json:"Drawn"`
 	// agents that are temporarily excluded from draws, in id order
 	SidelinedAgents []SidelinedAgent `json:"Sidelined"`
-	// edges that are temporarily excluded from mixing, sorted by (A, B)
+	// edges that are temporarily excluded from mixing, sorted by the ids (A, B) of their agents
 	EndedEdges []EndedEdge `json:"Left,omitempty"`
-	// outcome of the last round that has ended; nil before the first
+	// outcome of the last round that has ended; nil if no round of the run has ended yet
 	LastOutcome         *RoundOutcome   `json:"Last"`
 	LastAcceptedUpdates AcceptedUpdates `json:"Counted"` // updates accepted in the last closed round
 	// encoded outcomes of the last rounds, newest last
@@ -181,7 +186,7 @@ type JournalRecord struct {
 	LastEvaluatedVersion wire.ModelVersion `json:"Evaluated,omitzero"`
 	ResponseLottery      ResponseLottery   `json:"Responding,omitzero"`
 	StopState            stop.State        `json:"Stop,omitzero"` // state of the rules that may end the run
-	// reason why the run is finished; empty if it is not
+	// reason why the run is finished; empty while the run continues
 	RunStopReason stop.Reason `json:"Ended,omitempty"`
 }
 
@@ -223,11 +228,11 @@ func (r *JournalRecord) AbandonUnrecoverableRound(now time.Time, version wire.Mo
 		SelectedAgents:    len(r.Participants), EndedAt: now.UTC().Truncate(time.Millisecond)}
 }
 
-// updateFate returns whether an agent's update in an earlier round was aggregated.
+// updateFate returns whether an agent's update was aggregated in an earlier round.
 func (r *JournalRecord) updateFate(round wire.RoundID, agent wire.AgentID, update wire.Digest) wire.UpdateFate {
 	for _, s := range r.RecentOutcomes {
 		if s.Round != round {
-			continue // The outcome of a large round is a separate download.
+			continue // The record does not contain the outcome of a large round, which agents download separately.
 		}
 		if o, err := wire.DecodeRoundOutcome(s.Outcome); err == nil {
 			return o.FateOf(wire.UpdateTagOf(r.Run, round, agent, update))
@@ -245,7 +250,7 @@ type RoundOutcome struct {
 	// reason for abandoning the round; empty if its updates were aggregated
 	AbandonReason     AbandonReason     `json:"Abandoned"`
 	ModelVersionAfter wire.ModelVersion `json:"Version"`  // version of the model after the round
-	SelectedAgents    int               `json:"Selected"` // number of drawn agents
+	SelectedAgents    int               `json:"Selected"` // number of agents that were drawn for the round
 	AcceptedUpdates   int               `json:"Accepted"`
 	RoundDuration     time.Duration     `json:"Took"` // time since this process first announced the round
 	EndedAt           time.Time         `json:"At"`   // end of the round in UTC, to the millisecond

@@ -2,18 +2,18 @@ package round
 
 import "time"
 
-// deadlinePause stops the clock of a round while the host cannot write to its disk. A round without a quorum continues
-// with its remaining time as soon as the host can write again.
+// deadlinePause stops the clock of a round while the host cannot write to its disk. As soon as the host can write
+// again, a round without a quorum continues with its remaining time.
 type deadlinePause struct {
-	storageFailingSince time.Time // time since which the host cannot write to disk; zero if it can
-	// deadline of the round that passed while the host could not write; otherwise zero
+	storageFailingSince time.Time // start of the period in which the host cannot write to disk; zero if it can write
+	// deadline of the round, if it passed while the host could not write to disk; otherwise zero
 	deadlineHeldSince time.Time
 	// whether the broker was unreachable or the disk could not be written during this round
 	roundInterrupted bool
 }
 
-// roundTimeLeft returns the time until the round's deadline. The time does not decrease while the host cannot write to
-// disk.
+// roundTimeLeft returns the time until the round's deadline. The remaining time does not decrease while the host cannot
+// write to disk.
 func (c *CoordinatorMachine) roundTimeLeft(now time.Time) time.Duration {
 	deadline := c.phaseDeadline
 	if !c.deadlinePause.deadlineHeldSince.IsZero() {

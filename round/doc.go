@@ -11,8 +11,9 @@
 //		event = waitFor(mailbox, deadline, ok) // round.Tick{} when the deadline passes
 //	}
 //
-// Slow work, such as receiving an update or aggregating updates, is an effect. The host reports its result by an event
-// that names its round, so that a late result is recognised. A Tick may arrive at any time.
+// Slow work, such as receiving an update or aggregating updates, is an effect. The host reports the result of such work
+// by an event that names the round of the work, so that the machine recognises a late result. A Tick may arrive at any
+// time.
 //
 // The machines report events by ReportEvent effects. Metrics, logs and the transcripts of the simulator read the same
 // events.

@@ -29,8 +29,8 @@ type (
 	// SaveJournalRecord saves the record from which a restarted process resumes. The host performs the next effect only
 	// after the record is on disk.
 	SaveJournalRecord struct{ Record JournalRecord }
-	// PublishAnnouncement publishes a retained announcement after the task and the model that it refers to. The host
-	// responds with the event AnnouncementSent.
+	// PublishAnnouncement publishes a retained announcement, after the task and the model to which the announcement
+	// refers. The host responds with the event AnnouncementSent.
 	PublishAnnouncement struct {
 		Round        wire.RoundID
 		Announcement wire.Announcement
@@ -43,40 +43,41 @@ type (
 		Agent            wire.AgentID
 		TimeLeft         time.Duration
 		StepWeight       float64
-		MustUpload       bool // whether the agent must send its update; if false, it only trains and mixes
+		MustUpload       bool // whether the agent must send its update; if false, the agent only trains and mixes
 		MixingBlockRound wire.RoundID
 		MixingPeers      []wire.MixingPeer
 		EndedEdges       []wire.EndedEdge
-		// number of rows in the agent's last hello before the draw, which the agent's update must match
+		// number of rows in the agent's last hello message before the draw, which the agent's update must match
 		KnownRowCount uint64
 	}
-	// RequestEdges asks the host to compute the mixing edges between the agents of the next round, which are sorted by
+	// RequestEdges asks the host to compute the mixing edges between the agents of the next round. Agents are sorted by
 	// id. The host responds with the event EdgesReady.
 	RequestEdges struct {
 		Round  wire.RoundID
 		Agents []MixingAgent
 	}
-	// RequestEdgesAhead asks the host to compute edges during a round, so that a later RequestEdges with the same
-	// agents is fast. The host responds with the event EdgesAheadReady.
+	// RequestEdgesAhead asks the host to compute the mixing edges of the next round while the current round is still
+	// open, so that a later RequestEdges for the same agents is fast. The host responds with the event EdgesAheadReady.
 	RequestEdgesAhead struct{ Agents []MixingAgent }
-	// SendRoundStanding answers an agent's hello and informs the agent whether it was drawn for the current round.
+	// SendRoundStanding answers an agent's hello message. The answer informs the agent whether it was drawn for the
+	// current round.
 	SendRoundStanding struct {
 		Agent         wire.AgentID
 		Standing      wire.SelectionStatus
-		KnownRowCount uint64 // number of rows in the agent's newest hello
+		KnownRowCount uint64 // number of rows in the agent's newest hello message
 	}
 	// ReceiveUpdate begins or continues the transfer of an update that an agent has offered. The host responds with the
 	// event UpdateStored or UpdateRejected.
 	ReceiveUpdate struct{ UpdateOffer }
-	// SendUpdateAcceptance informs an agent that its update is stored or aggregated, so that the agent stops sending
-	// it.
+	// SendUpdateAcceptance informs an agent that the coordinator has stored or aggregated the agent's update, so that
+	// the agent stops sending it.
 	SendUpdateAcceptance struct {
 		Agent        wire.AgentID
 		Round        wire.RoundID
 		UpdateDigest wire.Digest
 	}
-	// SendUpdateRefusal informs an agent that its update is refused, and ends the transfer. Run and Round identify the
-	// update, which may belong to an earlier round.
+	// SendUpdateRefusal informs an agent that the coordinator refuses the agent's update, and ends the transfer. Run
+	// and Round identify the update, which may belong to an earlier round.
 	SendUpdateRefusal struct {
 		Agent        wire.AgentID
 		Run          wire.RunID
@@ -101,28 +102,28 @@ type (
 		MostParticipantsDiverged bool
 	}
 	// WriteHistory appends an ended round to the history before the next journal record is saved. After a crash the
-	// effect may be repeated; the host then ignores it.
+	// machine may emit the effect again; the host then ignores the repetition.
 	WriteHistory struct {
 		Run        wire.RunID
 		Outcome    RoundOutcome
 		StopReason stop.Reason // reason why the run ends with this round; empty if it continues
 	}
-	// ReportEvaluation reports the agents' evaluation of a model and writes it to the history. After a crash the effect
-	// may be repeated; the host then ignores it.
+	// ReportEvaluation reports the agents' evaluation of a model and writes it to the history. After a crash the
+	// machine may emit the effect again; the host then ignores the repetition.
 	ReportEvaluation struct {
 		Run        wire.RunID
 		Round      wire.RoundID // current round, or the last round if none is open
 		Version    wire.ModelVersion
 		ResultPool evaluation.ResultPool
-		// number of agents that sent a result, including those with too few held-out rows
+		// number of agents that sent an evaluation result, including agents with too few held-out rows
 		RespondingAgents int
-		// number of agents that were present, including those that left after they had responded
+		// number of agents that were present during the evaluation, including agents that left after they had responded
 		PresentAgents int
 		TooFewAgents  bool      // whether too few agents responded; ResultPool is then empty
 		EndedAt       time.Time // end of the evaluation in UTC, to the millisecond
 	}
-	// DiscardRoundSpool ends all update transfers of a round and deletes its stored updates. The deletion may happen
-	// later.
+	// DiscardRoundSpool ends all update transfers of a round and deletes the round's stored updates. The host may
+	// delete them later.
 	DiscardRoundSpool struct{ Round wire.RoundID }
 )
 

@@ -38,14 +38,14 @@ type (
 	// StartOrResumeRun is the first event. It begins a new run, or resumes the run from the record passed to
 	// NewCoordinator.
 	StartOrResumeRun struct{}
-	// StorageFailed is delivered when the host cannot write data of the round to disk. A round without a quorum at its
-	// deadline then waits for StorageRecovered.
+	// StorageFailed is delivered when the host cannot write data of the round to disk. If a round has no quorum at its
+	// deadline, it then waits for the event StorageRecovered.
 	StorageFailed struct{ FailingSince time.Time }
 	// StorageRecovered is delivered when the host can write to disk again. The round's deadline is extended by the time
 	// since StorageFailed.
 	StorageRecovered struct{}
-	// AnnouncementSent is delivered when the broker has received an announcement: a new one, or one that was repeated
-	// or published again after a reconnection.
+	// AnnouncementSent is delivered when the broker has received an announcement. The announcement may be new,
+	// repeated, or published again after a reconnection.
 	AnnouncementSent struct {
 		Round   wire.RoundID
 		Attempt wire.RoundAttempt
@@ -63,8 +63,8 @@ type (
 		Agent wire.AgentID
 		State wire.PresenceState
 	}
-	// AgentsRevoked is delivered when agents were removed from the list of agents, or when their entry was given to
-	// another device.
+	// AgentsRevoked is delivered when agents were removed from the list of agents, or when the entry of an agent in the
+	// list was given to another device.
 	AgentsRevoked struct{ Agents []wire.AgentID }
 	// JoinedReceived is delivered when an invited agent reports that it has started its work.
 	JoinedReceived struct {
@@ -87,7 +87,8 @@ type (
 		Update wire.Update
 		Norm   float64 // Euclidean norm ‖Δ_k‖₂ of the update of agent k
 	}
-	// UpdateRejected is delivered when an update failed a check, or when its transfer was abandoned.
+	// UpdateRejected is delivered when an agent's update failed a check, or when the transfer of the update was
+	// abandoned.
 	UpdateRejected struct {
 		Agent        wire.AgentID
 		Round        wire.RoundID
@@ -99,33 +100,34 @@ type (
 		Command       OperatorCommand
 		AbandonsRound bool // whether to abandon the current round instead of completing it
 	}
-	// EdgesReady is delivered when the edges requested by RequestEdges are computed. Edges are sorted by (A, B).
+	// EdgesReady is delivered when the host has computed the mixing edges requested by RequestEdges. Edges are sorted
+	// by the ids (A, B) of their agents.
 	EdgesReady struct {
 		Round wire.RoundID
 		Edges []MixingEdge
 	}
-	// EdgesAheadReady is delivered when RequestEdgesAhead has completed or failed.
+	// EdgesAheadReady is delivered when the computation requested by RequestEdgesAhead has completed or failed.
 	EdgesAheadReady struct{}
-	// AggregationEnded is delivered when AggregateUpdates has ended. The new model is on disk; it becomes the current
-	// model with the next journal record.
+	// AggregationEnded is delivered when AggregateUpdates has ended. The new model is stored on disk and becomes the
+	// current model when the next journal record is saved.
 	AggregationEnded struct {
 		Round        wire.RoundID
 		NextPlan     Plan // plan of the next round, with the new model
 		Measurements RoundMeasurements
-		// Err is the reason why the round must be abandoned, for example ErrSpoolDamaged; NextPlan and Measurements are
-		// then invalid. It is nil after a successful aggregation.
+		// Err is nil after a successful aggregation. Otherwise it is the reason why the round must be abandoned, for
+		// example ErrSpoolDamaged, and NextPlan and Measurements are invalid.
 		Err error
 		// SpoilingAgents lists the agents whose updates would make the model unusable. They are excluded from the next
-		// draws, even if a model was made without their updates.
+		// draws, even if the host could aggregate a model without their updates.
 		SpoilingAgents []wire.AgentID
 		AgentRisks     []stop.AgentRisk // risks of the base model, as reported by the participants
-		// FateByLeftOutAgent gives the reason for each agent whose accepted update was left out of the model.
+		// FateByLeftOutAgent maps each agent whose accepted update was left out of the model to the reason.
 		FateByLeftOutAgent map[wire.AgentID]wire.UpdateFate
 	}
 )
 
-// ErrSpoolDamaged means that an accepted update can no longer be read from the coordinator's disk. It is not an agent's
-// fault.
+// ErrSpoolDamaged means that the coordinator can no longer read an accepted update from its own disk. The agent that
+// sent the update is not at fault.
 var ErrSpoolDamaged = errors.New("the coordinator cannot read an accepted update from its disk")
 
 func (Tick) event()                   {}

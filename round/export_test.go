@@ -2,7 +2,8 @@ package round
 
 import "fmt"
 
-// Miscounted returns an error if the running counts of the roster differ from the counts over all of its members.
+// Miscounted returns an error if a running count of the roster differs from the number that results from counting all
+// of the roster's members.
 func (c *CoordinatorMachine) Miscounted() error {
 	there, drawn, telling, fresh := 0, 0, 0, 0
 	for id, m := range c.roster.memberByAgent {

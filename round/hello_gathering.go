@@ -20,9 +20,10 @@ func (c *CoordinatorMachine) startGathering(now time.Time) {
 }
 
 // openRoundIfGathered opens the round if enough agents are present: the target number at any time, or the minimum
-// number at the end of the window. While the broker is unreachable the window stays open.
+// number at the end of the gathering window. While the broker is unreachable the window stays open.
 func (c *CoordinatorMachine) openRoundIfGathered(now time.Time, due bool) {
-	// includes sidelined agents, which are readmitted early if too few others are present
+	// Count sidelined agents (agents excluded from draws) too, since they are readmitted early if too few others are
+	// present.
 	there := c.roster.presentAndFitMembers
 	if !now.Before(c.retryRoundAt) {
 		c.retryRoundAt = time.Time{}
@@ -49,8 +50,8 @@ func (c *CoordinatorMachine) openRoundIfGathered(now time.Time, due bool) {
 	}
 }
 
-// requiredAgentCount returns the number of agents that must be present at the end of the window. In the first round of
-// a run it is gather.first if that exceeds gather.minimum.
+// requiredAgentCount returns the number of agents that must be present at the end of the gathering window. In the first
+// round of a run it returns gather.first if that option exceeds gather.minimum.
 func (c *CoordinatorMachine) requiredAgentCount() int {
 	if c.record.LastOutcome == nil && c.record.Plan.BaseModelVersion == 0 {
 		return max(c.cfg.Gather.MinAgents, c.cfg.Gather.FirstRoundMinAgents)
@@ -58,8 +59,8 @@ func (c *CoordinatorMachine) requiredAgentCount() int {
 	return c.cfg.Gather.MinAgents
 }
 
-// startNextRound starts the next round. It opens the round at once if enough agents are known to be present. After a
-// restart it first asks all agents for a hello.
+// startNextRound starts the next round. It opens the round at once if it knows that enough agents are present. After a
+// restart it first asks all agents for a hello message.
 func (c *CoordinatorMachine) startNextRound(now time.Time) {
 	if why := c.runStopReason(now); why != "" {
 		c.finishRun(now, why)
@@ -83,7 +84,7 @@ func (c *CoordinatorMachine) handleHello(now time.Time, e HelloReceived) {
 	if q := e.Hello.FateRequest; q.Round > 0 {
 		c.emitEffect(SendUpdateFate{e.Agent, q.Round, q.Update, c.record.updateFate(q.Round, e.Agent, q.Update)})
 	}
-	// an agent without a task reports no data: keep the known data
+	// An agent that has not loaded the task reports no data: keep the data that it reported before.
 	if e.Hello.UnfitReason == 0 && e.Hello.Samples == 0 {
 		c.answerHello(now, &e)
 		return
@@ -137,8 +138,8 @@ func (c *CoordinatorMachine) answerHello(now time.Time, e *HelloReceived) {
 	c.sendRoundStanding(e.Agent, place)
 }
 
-// sendRoundStanding answers an agent's hello. Before the current announcement is published it sends nothing, and the
-// agent repeats its hello.
+// sendRoundStanding answers an agent's hello. It sends nothing before the current announcement is published; the agent
+// then repeats its hello.
 func (c *CoordinatorMachine) sendRoundStanding(a wire.AgentID, place wire.SelectionStatus) {
 	if c.announcement.isPublished {
 		e := SendRoundStanding{Agent: a, Standing: place}
@@ -149,7 +150,7 @@ func (c *CoordinatorMachine) sendRoundStanding(a wire.AgentID, place wire.Select
 	}
 }
 
-// answerParticipantHello answers the hello of a participant that has restarted or lost its state.
+// answerParticipantHello answers the hello message of a participant that has restarted or lost its state.
 func (c *CoordinatorMachine) answerParticipantHello(now time.Time, p *participantProgress, unfit wire.DeclineReason) {
 	switch {
 	case p.state == stateAccepted:
@@ -186,7 +187,7 @@ func (c *CoordinatorMachine) handlePresence(now time.Time, e PresenceReceived) {
 var eligibleHellosMetric = observe.Counter("agents_counted_total",
 	"Hello messages that made an agent eligible for rounds, counted at most once per start of the agent.")
 
-// AgentEligible is emitted when a hello shows that an agent may be drawn.
+// AgentEligible is emitted when a hello message shows that an agent may be drawn.
 type AgentEligible struct {
 	Agent          wire.AgentID
 	RowCount       uint64
@@ -204,7 +205,7 @@ var unfitAgentsMetric = observe.CounterByLabel("agents_unfit_total",
 	"Hello messages in which an agent reported that it cannot perform the task, by reason.",
 	"reason", observe.StringerNames(wire.DeclineReasons()))
 
-// AgentUnfit is emitted when a hello shows that an agent cannot perform the task.
+// AgentUnfit is emitted when an agent's hello message shows that the agent cannot perform the task.
 type AgentUnfit struct {
 	Agent          wire.AgentID
 	Reason         wire.DeclineReason
@@ -237,7 +238,8 @@ var departedAgentsMetric = observe.CounterByLabel("agents_left_total",
 		"silent (did not reply to an invitation), revoked (removed from the list of agents).",
 	"reason", observe.NamesAsStrings(LeaveReasons()))
 
-// AgentLeft is emitted when an agent is no longer eligible. It becomes eligible again with its next hello.
+// AgentLeft is emitted when an agent is no longer eligible. The agent becomes eligible again with its next hello
+// message.
 type AgentLeft struct {
 	Agent          wire.AgentID
 	Reason         LeaveReason

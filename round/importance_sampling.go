@@ -10,21 +10,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Bounds of importance sampling. Odds K·q_k are an agent's draw probability relative to uniform sampling; norms of
-// updates are given in multiples of the median norm.
+// Bounds of importance sampling. The odds K·q_k of an agent are its draw probability q_k, divided by the probability
+// 1/K of uniform sampling among K agents. Norms of updates are given in multiples of the median norm.
 const (
 	leastOdds        = 0.5
 	mostOdds         = 2
 	maxNormInMedians = 3
 )
 
-// ImportanceOdds writes the odds K·q_k to dst, where q_k is the probability of agent k in each draw. q_k is
-// proportional to the norm ‖v_k‖ of the agent's last update, with two bounds: norms are capped at three times the
-// median, and ½ ≤ K·q_k ≤ 2. An unknown norm of 0 is replaced by the lower median; if no norm is known, all odds are 1.
-// The odds sum to K.
+// ImportanceOdds writes the odds K·q_k of each of K agents to dst, where q_k is the probability that one draw selects
+// agent k. The probability q_k is proportional to the norm ‖v_k‖ of the agent's last update, with two bounds: norms are
+// capped at three times the median, and the odds lie between ½ and 2. An unknown norm of 0 is replaced by the lower
+// median; if no norm is known, all odds are 1. The odds sum to K.
 //
-// For draws with replacement the estimate is unbiased for all odds: E Σ n_k v_k/(K q_k) / L = Σ v_k / K, where n_k is
-// the number of draws of agent k. The variance is minimal if the odds are proportional to the norms.
+// For draws with replacement, the weighted mean is an unbiased estimate of the mean over all agents, whatever the odds:
+// E Σ n_k v_k/(K q_k) / L = Σ v_k / K, where n_k is the number of draws of agent k and L is the number of all draws.
+// The variance is minimal if the odds are proportional to the norms.
 func ImportanceOdds(dst, lengths []float64) []float64 {
 	dst = dst[:0]
 	var known []float64
@@ -64,8 +65,8 @@ func ImportanceOdds(dst, lengths []float64) []float64 {
 func clampedImportanceOdds(scale, x float64) float64 { return min(max(scale*x, leastOdds), mostOdds) }
 
 // importanceOddsScale returns the factor by which norms, in multiples of the median, are multiplied to obtain odds with
-// the mean 1. It finds the factor by bisection, since the mean of the bounded odds increases with the factor from ½ to
-// at least 1.
+// the mean 1. It finds the factor by bisection: the mean of the bounded odds increases with the factor, from ½ to at
+// least 1.
 func importanceOddsScale(lengths []float64) float64 {
 	low, high := 0.0, float64(mostOdds)
 	for range 60 {

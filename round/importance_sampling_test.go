@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// TestOdds checks that the odds of importance sampling are proportional to norms (capped at three medians), lie within
-// their bounds, and sum to K.
+// TestOdds checks that the odds of importance sampling are proportional to the norms (capped at three times the median
+// norm), lie within their bounds, and sum to the number K of agents.
 func TestOdds(t *testing.T) {
 	for name, c := range map[string]struct{ lengths, want []float64 }{
 		"none is known":            {[]float64{0, 0, 0}, []float64{1, 1, 1}},
@@ -53,8 +53,8 @@ func TestOdds(t *testing.T) {
 }
 
 // TestImportanceIsUnbiased checks that the mean of many aggregates with importance sampling equals the mean over all
-// agents, within its 99.9 % interval. It also checks the frequency of each agent, and that the variance is smaller than
-// with uniform sampling.
+// agents, within a 99.9 % confidence interval. It also checks how often each agent is drawn, and that the variance is
+// smaller than with uniform sampling.
 func TestImportanceIsUnbiased(t *testing.T) {
 	const agents, l, draws = 12, 4, 40_000
 	for name, length := range map[string]func(k int) float64{
@@ -70,7 +70,7 @@ func TestImportanceIsUnbiased(t *testing.T) {
 		}
 		var y round.IndexSampler
 		var plan round.Plan
-		// fold computes the aggregate of the draws like the mean rule.
+		// fold returns the aggregate of the drawn updates, computed as in the rule mean.
 		fold := func(places []round.DrawnIndex) (sum float64) {
 			for _, p := range places {
 				sum += plan.ContributionFactor("step", p.DrawCount, 1, p.Odds) * v[p.Index] / l

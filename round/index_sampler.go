@@ -11,7 +11,7 @@ import (
 type DrawnIndex struct {
 	Index     int
 	DrawCount int
-	Odds      float64 // K times the probability of the index in each draw; 0 means 1 (uniform sampling)
+	Odds      float64 // K times the probability that one draw selects the index; 0 means 1 (uniform sampling)
 }
 
 // IndexSampler draws L of K indices at random. It reuses its buffers, so each result is valid only until the next draw.
@@ -19,18 +19,18 @@ type DrawnIndex struct {
 type IndexSampler struct {
 	drawnIndices   []int
 	swappedIndices map[int]int // index at each position that the sparse shuffle has changed
-	scratchIndices []int       // all indices, for the full shuffle
+	scratchIndices []int       // buffer with all indices, for a full shuffle
 	countedIndices []DrawnIndex
 	odds           []float64
 	cumulativeOdds []float64 // cumulative sums of the odds, for draws by importance
 }
 
-// fullScanDivisor selects the shuffle: if at least K/16 indices are drawn, it is faster to shuffle an array of all K
-// indices.
+// fullScanDivisor selects the shuffle algorithm: if at least K/16 of the K indices are drawn, it is faster to shuffle
+// an array of all K indices than to store only the changed positions.
 const fullScanDivisor = 16
 
-// Draw draws l of k indices by the given sampling method. lengths contains the norms of the agents' last updates, which
-// are used only by importance sampling ([ImportanceOdds]).
+// Draw draws l of k indices by the given sampling method. The parameter lengths contains the norms of the agents' last
+// updates, which only importance sampling uses ([ImportanceOdds]).
 func (s *IndexSampler) Draw(how spec.ParticipantSampling, k, l int, lengths []float64, rng *rand.Rand) []DrawnIndex {
 	switch how {
 	case spec.SamplingWithReplacement:
@@ -44,7 +44,7 @@ func (s *IndexSampler) Draw(how spec.ParticipantSampling, k, l int, lengths []fl
 }
 
 // DrawWithoutReplacement draws min(l, k) of k indices uniformly without replacement, by the first l steps of a shuffle.
-// Each index is drawn with probability l/k (ch. 5, equation (5.8)).
+// The probability that an index is drawn is l/k (Vlaski and Sayed, chapter 5, equation (5.8)).
 func (s *IndexSampler) DrawWithoutReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	l = min(l, k)
 	s.drawnIndices = s.drawnIndices[:0]
@@ -71,7 +71,7 @@ func (s *IndexSampler) DrawWithoutReplacement(k, l int, rng *rand.Rand) []DrawnI
 	return s.countDrawnIndices(k)
 }
 
-// shuffleSparse has the same result as a shuffle of all k indices, but stores only the positions that have changed.
+// shuffleSparse draws the same indices as a shuffle of all k indices, but stores only the positions that have changed.
 func (s *IndexSampler) shuffleSparse(k, l int, rng *rand.Rand) {
 	if s.swappedIndices == nil {
 		s.swappedIndices = map[int]int{}

@@ -10,7 +10,7 @@ import (
 // TestSamplerIsTheShuffle checks that both implementations of a draw give the same result as a plain shuffle of all
 // indices.
 func TestSamplerIsTheShuffle(t *testing.T) {
-	// sampler that is shared by all draws, to check that its reused buffers do not affect results
+	// All draws share this sampler, to check that the buffers it reuses do not affect results.
 	var y round.IndexSampler
 	for _, k := range []int{1, 2, 7, 40, 1000} {
 		for _, l := range []int{0, 1, 2, 5, 39, 40, 41, 999, 1000} {
@@ -54,8 +54,8 @@ func TestSamplerIsTheShuffle(t *testing.T) {
 	}
 }
 
-// BenchmarkSampler measures drawing 50 of a million and 50 of a thousand indices. The cost must not grow with the total
-// number.
+// BenchmarkSampler measures drawing 50 of a million indices and 50 of a thousand indices. The cost must not grow with
+// the number of indices from which the sampler draws.
 func BenchmarkSampler(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -12,22 +12,22 @@ import (
 // MaxPastAggregations is the maximum number of [PastAggregationSummary] entries in a plan.
 const MaxPastAggregations = 20
 
-// usualNormAggregations is the number of recent aggregations whose median norms define the usual norm of an update. It
-// is small, since norms shrink during training.
+// usualNormAggregations is the number of recent aggregations whose median norms define the usual norm of an update. The
+// number is small, since norms shrink during training.
 const usualNormAggregations = 5
 
 // Limits of an update's norm, as multiples of the usual norm.
 const (
-	// largeNormFactor times the usual norm is the limit above which an update is large. If an aggregated model is
-	// rejected, the aggregation is repeated without the large updates.
+	// largeNormFactor is the multiple of the usual norm above which an update is large. If an aggregated model is
+	// rejected, the host repeats the aggregation without the large updates.
 	largeNormFactor = 3
-	// spoilingNormFactor times the usual norm is the limit above which an agent is sidelined if its update was left out
-	// of a rejected model.
+	// spoilingNormFactor is the multiple of the usual norm above which an update spoils the model. If such an update
+	// was left out of a rejected model, the update's agent is excluded from the next draws.
 	spoilingNormFactor = 100
 )
 
-// outweighingNormFactor times the median norm of the round is the smallest norm at which a single update may outweigh
-// all others.
+// outweighingNormFactor is the smallest multiple of the round's median norm at which a single update may outweigh all
+// other updates.
 const outweighingNormFactor = 5
 
 // An agent's updates are consistently large if its last consistentNormCount updates were all large and of similar norm:
@@ -40,16 +40,16 @@ const (
 // maxLargeNormAgents is the maximum number of agents in [Plan.LargeNormAgents].
 const maxLargeNormAgents = 256
 
-// LargeNormAgent is an agent whose most recent updates all had more than 3 times the usual norm.
+// LargeNormAgent is an agent whose most recent consecutive updates all had more than 3 times the usual norm.
 type LargeNormAgent struct {
 	Agent                 wire.AgentID
-	ConsecutiveLargeNorms int       `json:"Times"`   // number of consecutive large updates
-	RecentNorms           []float64 `json:"Lengths"` // norms of the last 3 large updates
+	ConsecutiveLargeNorms int       `json:"Times"`   // number of consecutive large updates of the agent
+	RecentNorms           []float64 `json:"Lengths"` // norms of the agent's last 3 large updates
 	// version of the model to which the first of these consecutive large updates was added
 	SinceModelVersion wire.ModelVersion `json:"Since"`
 }
 
-// hasConsistentNorms reports whether the agent's updates are consistently large. Unusual local data have this effect,
+// hasConsistentNorms reports whether the agent's updates are consistently large. Unusual local data cause such updates,
 // so the agent need not be malicious.
 func (l *LargeNormAgent) hasConsistentNorms() bool {
 	return len(l.RecentNorms) == consistentNormCount &&
@@ -63,39 +63,40 @@ func (l *LargeNormAgent) withLargeNorm(length float64) LargeNormAgent {
 		l.SinceModelVersion}
 }
 
-// explodedRiskFactor times the worst recent risk is the limit above which a model has diverged.
+// explodedRiskFactor is the multiple of the worst recent risk (mean loss) above which a model has diverged.
 const explodedRiskFactor = 10
 
-// PastAggregationSummary summarises a past aggregation, for comparison with later ones. It is stored in the journal, so
-// that an aggregation repeated after a crash is judged in the same way.
+// PastAggregationSummary summarises a past aggregation, for comparison with later aggregations. The journal contains
+// it, so that an aggregation that is repeated after a crash is judged in the same way.
 type PastAggregationSummary struct {
 	// risk of the new model on held-out data; 0 if the coordinator has no such data
 	HeldOutRisk float64 `json:"Risk"`
-	MedianNorm  float64 `json:"Length"` // median norm of the updates
+	MedianNorm  float64 `json:"Length"` // median norm of the updates in the aggregation
 	// summary of the risks of the base model that agents reported
 	ReportedRisks ReportedRiskSummary `json:"Told,omitzero"`
 }
 
-// ReportedRiskSummary contains the median and the mean of the risks that the agents of a round reported for a model;
-// zero means unknown.
+// ReportedRiskSummary contains the median and the mean of the risks that the agents of a round reported for a model. A
+// value of 0 means unknown.
 type ReportedRiskSummary struct{ Median, Mean float64 }
 
 // UpdateNormAssessment describes the norms of a round's updates, and which updates must be left out or clipped.
 type UpdateNormAssessment struct {
-	UsualNorm float64 // usual norm of updates; 0 means unknown
+	UsualNorm float64 // usual norm of updates (see the function UsualNorm); 0 means unknown
 	// RefusedIndices are the sorted indices of the updates that are too large to be aggregated.
 	RefusedIndices    []int
 	KeptContributions []Contribution // updates that are not refused, each with its norm bound MaxNorm
-	// norms ‖v_k‖ of the kept updates, each divided by the weight of the agent's step (NormPerStepWeight)
+	// norm ‖v_k‖ of each kept update v_k, divided by the weight of the agent's step (NormPerStepWeight)
 	KeptNormsPerStepWeight []float64
-	// indices in KeptContributions of updates with more than 3 times the usual norm
+	// indices in KeptContributions of the updates with more than 3 times the usual norm
 	LargeNormIndices []int
-	// OutweighingIndices are the indices in KeptContributions of updates that outweigh all others together. Such a norm
-	// exceeds n − 1 medians of the n updates, 5 medians, and 3 times every recent median; the last condition protects
-	// honest agents near the end of a run. The list is empty without round.robust and with fewer than 5 updates.
+	// OutweighingIndices are the indices in KeptContributions of updates that outweigh all other updates together. Of n
+	// updates, such an update has a norm above n − 1 times the median norm, above 5 times the median norm, and above 3
+	// times every recent median norm. The last condition protects honest agents near the end of a run. The list is
+	// empty without round.robust and with fewer than 5 updates.
 	OutweighingIndices []int
 	// LargeNormAgents are the agents with large updates in this aggregation. With round.robust, consistently large
-	// updates are clipped instead of being left out.
+	// updates are clipped; they are not left out.
 	LargeNormAgents []LargeNormAgent
 }
 
@@ -139,9 +140,10 @@ func (p *Plan) AssessUpdateNorms(by rule.Config, robust bool, weighting spec.Wei
 	return b
 }
 
-// UsualNorm returns the usual norm of updates: the larger of the median of lengths and the median of the last 5
-// aggregations' medians. Lower medians are used, since up to half of the values may be false. The history keeps updates
-// of normal size from appearing large in a round with small updates. UsualNorm returns 0 for fewer than 3 updates.
+// UsualNorm returns the usual norm of updates: the larger of the median of the norms in lengths and the median of the
+// last 5 aggregations' median norms. Lower medians are used, since up to half of the values may be false. The past
+// aggregations keep updates of normal size from appearing large in a round with small updates. UsualNorm returns 0 for
+// fewer than 3 updates.
 func UsualNorm(lengths []float64, recent []PastAggregationSummary) float64 {
 	if len(lengths) < 3 {
 		return 0
@@ -178,8 +180,9 @@ func (p *Plan) findLargeNormAgent(a wire.AgentID) LargeNormAgent {
 	return LargeNormAgent{Agent: a, SinceModelVersion: p.BaseModelVersion}
 }
 
-// NextLargeNormAgents returns the agents whose last update was large after the given aggregation: at most 256, the most
-// recent last. ended contains the agents whose last update is no longer large.
+// NextLargeNormAgents returns two lists after the given aggregation. The list now contains the agents whose last update
+// was large: at most 256 agents, the most recent last. The list ended contains the agents whose last update is no
+// longer large.
 func (p *Plan) NextLargeNormAgents(set []Contribution, b *UpdateNormAssessment) (now, ended []LargeNormAgent) {
 	if b.UsualNorm == 0 {
 		return p.LargeNormAgents, nil
@@ -202,15 +205,15 @@ func (p *Plan) NextLargeNormAgents(set []Contribution, b *UpdateNormAssessment) 
 	return now[max(0, len(now)-maxLargeNormAgents):], ended
 }
 
-// IsSpoilingNorm reports whether the norm length is so far above the usual norm that the agent is excluded from the
+// IsSpoilingNorm reports whether a norm is so far above the usual norm that the update's agent is excluded from the
 // next draws.
 func IsSpoilingNorm(length, usual float64) bool {
 	return usual > 0 && length > spoilingNormFactor*usual
 }
 
-// AppendPastAggregation appends the summary of an aggregation to recent and drops the oldest beyond
-// MaxPastAggregations. risk is the new model's risk on held-out data, told summarises the reported risks of the base
-// model, and lengths contains the norms of the updates.
+// AppendPastAggregation appends the summary of an aggregation to recent and drops the oldest summaries beyond
+// MaxPastAggregations. The parameter risk is the new model's risk on held-out data, told summarises the risks that
+// agents reported for the base model, and lengths contains the norms of the updates.
 func AppendPastAggregation(recent []PastAggregationSummary, risk float64, told ReportedRiskSummary,
 	lengths []float64) []PastAggregationSummary {
 	recent = append(slices.Clone(recent), PastAggregationSummary{risk, lowerMedian(lengths), told})
@@ -264,9 +267,9 @@ func (p *Plan) BaseModelDiverged(told ReportedRiskSummary) bool {
 		told.Mean > explodedRiskFactor*worst.Mean
 }
 
-// RiskExploded reports whether a model's risk on held-out data is unacceptable: not finite, or above both floor (the
-// risk of an uninformed model) and 10 times the worst recent risk. base is the risk of the previous model, which is
-// used if there are no recent risks.
+// RiskExploded reports whether a model's risk on held-out data is unacceptable: either not finite, or both above floor
+// (the risk of an uninformed model) and above 10 times the worst recent risk. If there are no recent risks, base
+// replaces the worst recent risk; base is the risk of the previous model.
 func RiskExploded(risk, base, floor float64, recent []PastAggregationSummary) bool {
 	worst := 0.0
 	for _, r := range recent {
@@ -278,8 +281,8 @@ func RiskExploded(risk, base, floor float64, recent []PastAggregationSummary) bo
 	return !(risk <= math.MaxFloat64) || risk > explodedRiskFactor*worst && risk > floor
 }
 
-// NormPerStepWeight returns the norm ‖v_k‖ of an update divided by the weight of the agent's step, so that agents of
-// different weights can be compared.
+// NormPerStepWeight returns the norm ‖v_k‖ of an update v_k, divided by the weight of the agent's step, so that the
+// norms of agents with different weights can be compared.
 func (p *Plan) NormPerStepWeight(weighting spec.WeightPlacement, c Contribution) float64 {
 	return min(c.Norm/p.effectiveStepWeight(weighting, c), math.MaxFloat64)
 }
@@ -292,7 +295,7 @@ func (p *Plan) effectiveStepWeight(weighting spec.WeightPlacement, c Contributio
 	return 1
 }
 
-// ContributionsWithoutIndices returns the set without the updates at the given indices.
+// ContributionsWithoutIndices returns the contributions in set without the contributions at the given indices.
 func ContributionsWithoutIndices(set []Contribution, places []int) []Contribution {
 	var rest []Contribution
 	for k, c := range set {

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// setOf returns contributions with the given update norms and weight 1.
+// setOf returns contributions with the given update norms; each agent has the weight 1.
 func setOf(lengths ...float64) (set []round.Contribution) {
 	for k, l := range lengths {
 		set = append(set, round.Contribution{Agent: agentNumber(k), Weight: 1,
@@ -25,7 +25,7 @@ func setOf(lengths ...float64) (set []round.Contribution) {
 	return set
 }
 
-// robust returns a default configuration with round.robust.
+// robust returns the default configuration with the option round.robust enabled.
 func robust() *round.Config {
 	cfg := round.DefaultConfig()
 	cfg.UsesRobustAggregation = true
@@ -39,8 +39,8 @@ func TestBound(t *testing.T) {
 		recent  []float64
 		usual   float64
 		above   []int // indices of updates with more than 100 times the usual norm, in a set of at least 5
-		long    []int // indices of large updates among the remaining ones
-		// outweigh contains the indices of updates that outweigh all others, among the large ones.
+		long    []int // expected indices of large updates among the remaining updates
+		// outweigh contains the expected indices of updates that outweigh all others, among the large updates.
 		outweigh []int
 	}{
 		{"alike", []float64{1, 2, 3, 2, 1}, nil, 2, nil, nil, nil},
@@ -94,8 +94,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestBoundOfWeights checks that the norm bound is proportional to the weight of the agent's step, that 0 means no
-// bound, and that the trimmed mean has no bound.
+// TestBoundOfWeights checks that the norm bound of an update is proportional to the weight of the agent's step, that 0
+// means no bound, and that the rule trimmed_mean has no bound.
 func TestBoundOfWeights(t *testing.T) {
 	p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	set := setOf(1, 1, 8)
@@ -120,8 +120,8 @@ func TestBoundOfWeights(t *testing.T) {
 	}
 }
 
-// TestLongAreTheLiars checks sets of updates with an honest majority of similar norms. Exactly the updates over three
-// medians must be clipped or refused, and honest updates never.
+// TestLongAreTheLiars checks sets of updates in which most updates are honest and have similar norms. It expects that
+// all updates above three times the median norm are clipped or refused, and no honest update is.
 func TestLongAreTheLiars(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 13))
 	p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
@@ -131,7 +131,7 @@ func TestLongAreTheLiars(t *testing.T) {
 		scale := math.Exp(20 * rng.NormFloat64())
 		lengths, lies := make([]float64, n), map[wire.AgentID]bool{}
 		for k := range lengths {
-			// The honest norms are the majority, so the median is one of them or larger.
+			// The honest norms are the majority, so the median norm is at least as large as the smallest honest norm.
 			lengths[k] = scale * (1 + 0.9*rng.Float64())
 		}
 		for _, k := range rng.Perm(n)[:liars] {
@@ -160,7 +160,7 @@ func TestExploded(t *testing.T) {
 	}{
 		{2.9, 0, 1, recent, false},
 		{3.1, 0, 1, recent, true},
-		{3.1, 0, 4, recent, false}, // The risk is below that of an uninformed model.
+		{3.1, 0, 4, recent, false}, // The risk is below the risk of an uninformed model.
 		{5, 1, 1, nil, false},
 		{11, 1, 1, nil, true},
 		{math.NaN(), 1, 1, nil, true},
@@ -173,7 +173,7 @@ func TestExploded(t *testing.T) {
 }
 
 // TestDiverged checks that a model counts as diverged only if both the median and the mean of the reported risks exceed
-// ten times the worst earlier value. A single agent must not be able to change the result.
+// ten times the worst earlier value. The report of a single agent must not change the result.
 func TestDiverged(t *testing.T) {
 	honest, bad := []float64{1, 2, 3, 4, 5}, []float64{1e9, 2e9, 3e9, 4e9, 5e9}
 	for _, tt := range []struct {
@@ -207,8 +207,8 @@ func TestDiverged(t *testing.T) {
 	}
 }
 
-// TestSteadyIsClipped checks that with round.robust, an agent whose last three updates were large and of similar norm
-// is clipped. An agent with varying large norms is left out.
+// TestSteadyIsClipped checks the treatment of large updates with round.robust. The update of an agent is clipped if the
+// agent's last three updates were large and of similar norm, and left out if their norms vary.
 func TestSteadyIsClipped(t *testing.T) {
 	for _, tt := range []struct {
 		lengths      []float64 // norms of agent a4's last updates
@@ -243,7 +243,7 @@ func TestSteadyIsClipped(t *testing.T) {
 }
 
 // TestRecentOutlivesARestart checks that the summaries of past aggregations are bitwise identical after they are
-// written to the journal and read again.
+// written to the journal and read back.
 func TestRecentOutlivesARestart(t *testing.T) {
 	var p round.Plan
 	for i := range 2 * round.MaxPastAggregations {
@@ -268,8 +268,8 @@ func TestRecentOutlivesARestart(t *testing.T) {
 	}
 }
 
-// TestWithout checks that removing contributions from a set gives the same set as if those updates had never been
-// accepted.
+// TestWithout checks that removing updates from a set of contributions gives the same set as if these updates had never
+// been accepted.
 func TestWithout(t *testing.T) {
 	var all []round.Participant
 	for k := range 5 {
@@ -292,7 +292,7 @@ func TestWithout(t *testing.T) {
 			}
 			got := round.ContributionsWithoutIndices(set, places)
 			want := round.BuildContributions([]round.Participant{all[0], all[2], all[3]}, &plan, &cfg)
-			for k := range want { // The ranks of agents refer to the whole set.
+			for k := range want { // The AgentIDRank values of the reduced set refer to the whole set.
 				want[k].AgentIDRank = slices.IndexFunc(all,
 					func(p round.Participant) bool { return p.Agent == want[k].Agent })
 			}
@@ -309,8 +309,8 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// TestPlanInTheJournal checks that the journal stores the kind of exchange as a protocol code, so that older journals
-// remain readable.
+// TestPlanInTheJournal checks that the journal stores the kind of exchange as a protocol code, so that journals of
+// older versions remain readable.
 func TestPlanInTheJournal(t *testing.T) {
 	for exchange, want := range map[spec.ExchangeKind]string{"": `"Exchange":0`, spec.ExchangeParameters: `"Exchange":1`,
 		spec.ExchangeGradient: `"Exchange":2`} {

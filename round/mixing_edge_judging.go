@@ -12,25 +12,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Criteria for excluding an edge from mixing, and the duration of the exclusion.
+// Criteria for excluding an edge between two agents from mixing, and the duration of the exclusion.
 const (
 	// farDistanceFactor is the multiple of the median distance above which the parameters of two neighbours are too far
-	// apart. Distances are averages over a block.
+	// apart. Distances are averages over a block, the local steps between two server rounds.
 	farDistanceFactor = 30
-	// stationaryShareDivisor determines when an agent counts as not mixing: the agent moves by less than
-	// 1/stationaryShareDivisor of the expected response to its neighbours.
+	// stationaryShareDivisor determines when an agent counts as not mixing: when the agent moves by less than
+	// 1/stationaryShareDivisor of the movement that its neighbours expect.
 	stationaryShareDivisor = 8
 	minEdgeReports         = 5 // minimum number of reports for judging edges
-	firstEdgeEndRounds     = 8 // rounds of the first exclusion; doubled with each repetition
-	maxEdgeEndDoublings    = 5 // maximum number of doublings
+	firstEdgeEndRounds     = 8 // number of rounds of an edge's first exclusion; doubled with each repetition
+	maxEdgeEndDoublings    = 5 // maximum number of times that the duration is doubled
 )
 
-// EndedEdge is an edge that is temporarily excluded from mixing. It is saved in the journal, because a malicious agent
-// could otherwise end the exclusion by causing a restart.
+// EndedEdge is an edge that is temporarily excluded from mixing. The journal contains it, because a malicious agent
+// could otherwise end the exclusion by causing the coordinator to restart.
 type EndedEdge struct {
 	A, B                 wire.AgentID // ends of the edge, A before B in id order
 	Reason               wire.EdgeEndReason
-	ConsecutiveEndCount  int          `json:"Times"` // number of consecutive exclusions
+	ConsecutiveEndCount  int          `json:"Times"` // number of consecutive exclusions of the edge
 	ExcludedThroughRound wire.RoundID `json:"Until"` // last round that is opened without the edge
 }
 
@@ -43,12 +43,13 @@ type edgeKey [2]wire.AgentID
 
 func edgeKeyOf(a, b wire.AgentID) edgeKey { return edgeKey{min(a, b), max(a, b)} }
 
-// edgeReportCollector collects what agents measured on the edges of a block. It ignores reports on edges of other
-// agents, so a malicious agent cannot exclude them.
+// edgeReportCollector collects the measurements that agents report about the edges of a block. It ignores an agent's
+// reports about edges between other agents, so a malicious agent cannot exclude those edges.
 type edgeReportCollector struct {
 	mixingBlockRound   wire.RoundID
 	mixingWeightByEdge map[edgeKey]float64
-	reportByEdge       map[edgeKey]wire.MixingEdgeMeasurement // latest report by reporter and neighbour
+	// latest report of an edge, by reporting agent and neighbour
+	reportByEdge map[edgeKey]wire.MixingEdgeMeasurement
 	// agents that have an edge with a clipping bound and have not reported yet
 	awaitedReporters map[wire.AgentID]bool
 }
@@ -79,9 +80,9 @@ func (c *CoordinatorMachine) handleEdgeReport(a wire.AgentID, s *wire.MixingEdge
 	}
 }
 
-// awaitsEdgeReports reports whether a round that could close still waits for edge reports, so that the next block can
-// exclude bad edges. It waits for a tenth of the round's duration, between 0.1 and 1 second. Endless blocks do not
-// wait: their edges are judged in a later round.
+// awaitsEdgeReports reports whether a round that could close still waits for edge reports, so that bad edges can be
+// excluded from the next block. The round waits for a tenth of its duration, between 0.1 and 1 second. A round of an
+// endless block does not wait: the block's edges are judged in a later round.
 func (c *CoordinatorMachine) awaitsEdgeReports(now time.Time) bool {
 	awaited := !c.record.Plan.HasEndlessBlocks &&
 		slices.ContainsFunc(slices.Collect(maps.Keys(c.mixing.edgeReports.awaitedReporters)),
@@ -111,7 +112,8 @@ func (c *CoordinatorMachine) judgeEdges() {
 	}
 	verdicts := map[edgeKey]wire.EdgeEndReason{}
 	usual := w.judgeEdgeDistances(verdicts)
-	// Check for agents that do not move only if no edge is too distant, because distant edges distort the movement.
+	// Search for agents that do not move only if no edge is too distant, because distant edges distort the movement of
+	// agents.
 	if len(verdicts) == 0 {
 		w.judgeStationaryAgents(verdicts)
 	}
@@ -150,9 +152,9 @@ func (w *edgeReportCollector) judgeEdgeDistances(verdicts map[edgeKey]wire.EdgeE
 	return usual
 }
 
-// judgeStationaryAgents marks the edges of agents that do not respond to mixing, by the median of their neighbours'
-// reports. It ignores the sign, since a strong gradient can move an honest agent away from its neighbours. It marks
-// none if most agents move little, as they do when gradient and mixing balance.
+// judgeStationaryAgents marks the edges of agents that do not respond to mixing, according to the median of their
+// neighbours' reports. It ignores the sign of a response, since a strong gradient can move an honest agent away from
+// its neighbours. It marks no agent if most agents move little, as happens when gradient and mixing balance.
 func (w *edgeReportCollector) judgeStationaryAgents(verdicts map[edgeKey]wire.EdgeEndReason) {
 	var all []float64
 	of := map[wire.AgentID][]float64{}
@@ -173,14 +175,14 @@ func (w *edgeReportCollector) judgeStationaryAgents(verdicts map[edgeKey]wire.Ed
 	}
 }
 
-// measuredEdgeDistance returns the distance between the parameters of the edge's two agents, or the larger value if
-// both agents have reported one.
+// measuredEdgeDistance returns the distance between the parameters of the edge's two agents. If both agents have
+// reported a distance, it returns the larger one.
 func (w *edgeReportCollector) measuredEdgeDistance(e edgeKey) float64 {
 	return max(w.reportByEdge[e].MeanParameterDistance, w.reportByEdge[edgeKey{e[1], e[0]}].MeanParameterDistance)
 }
 
-// upperMedian returns the median, or the upper middle value for an even length. With two neighbours, both must agree on
-// a small value.
+// upperMedian returns the median, or the upper middle value for an even number of values. With two neighbours, a small
+// result therefore requires that both neighbours report small values.
 func upperMedian(all []float64) float64 {
 	if len(all) == 0 {
 		return 0
@@ -232,8 +234,8 @@ func (c *CoordinatorMachine) endedEdgesOfAgent(a wire.AgentID) (list []wire.Ende
 	return list[:min(len(list), wire.MaxNeighbors)]
 }
 
-// setEdgeClipBounds sets the clipping bound τ of each edge whose two agents support clipped mixing. It requires proofs
-// if all agents with edges support them.
+// setEdgeClipBounds sets the clipping bound τ (the maximum norm of the mixed parameter difference) of each edge whose
+// two agents support clipped mixing. It requires proofs of parameters if all agents with edges support proofs.
 func (c *CoordinatorMachine) setEdgeClipBounds(edges []MixingEdge, participants []Participant) {
 	knows := func(a wire.AgentID) bool {
 		i, found := slices.BinarySearchFunc(participants, a, compareParticipantToID)
@@ -248,7 +250,8 @@ func (c *CoordinatorMachine) setEdgeClipBounds(edges []MixingEdge, participants 
 	}
 }
 
-// clipBoundHasChanged reports whether the configured clipping bound differs from the bound of the block's edges.
+// clipBoundHasChanged reports whether the configured clipping bound differs from the clipping bound of the current
+// block's edges.
 func (c *CoordinatorMachine) clipBoundHasChanged() bool {
 	return slices.ContainsFunc(c.record.Edges,
 		func(e MixingEdge) bool { return e.ClipBound > 0 && e.ClipBound != c.cfg.MixingClipBound }) ||
@@ -264,8 +267,8 @@ var mixingDistanceMetric = observe.OptionalGauge("mesh_distance",
 type EdgesJudged struct {
 	MixingBlockRound wire.RoundID // round for which the edges were computed
 	ReportCount      int
-	MedianDistance   float64 // median distance ‖x_j − x_i‖ between the parameters of neighbours
-	EndedEdges       int     // number of edges that are excluded
+	MedianDistance   float64 // median distance ‖x_j − x_i‖ between the parameters x_i and x_j of two neighbours
+	EndedEdges       int     // number of edges that were excluded
 }
 
 // Describe implements observe.Event.
@@ -281,9 +284,9 @@ var endedEdgesMetric = observe.CounterByLabel("mesh_edges_ended_total",
 type EdgeEnded struct {
 	MixingBlockRound wire.RoundID // round for which the edge was computed
 	Edge             EndedEdge
-	// mean distance ‖x_j − x_i‖ between the agents' parameters; 0 if neither agent has reported it
+	// mean distance ‖x_j − x_i‖ between the parameters of the edge's two agents; 0 if neither agent has reported it
 	MeanDistance   float64
-	MedianDistance float64 // median distance of all edges
+	MedianDistance float64 // median of the distances of all edges
 }
 
 // Describe implements observe.Event.

@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// seenOnRing returns the edge measurements of six agents on a ring. The function change may modify each measurement.
+// seenOnRing returns the edge measurements of six agents that are connected in a ring. The function change may modify
+// each measurement.
 func seenOnRing(change func(by, of int, s *wire.MixingEdgeMeasurement)) *edgeReportCollector {
 	w := &edgeReportCollector{mixingWeightByEdge: map[edgeKey]float64{},
 		reportByEdge: map[edgeKey]wire.MixingEdgeMeasurement{}}
@@ -25,8 +26,9 @@ func seenOnRing(change func(by, of int, s *wire.MixingEdgeMeasurement)) *edgeRep
 	return w
 }
 
-// TestJudgedEdges checks that an edge is excluded if its agents are far apart, or if one of them does not move
-// according to both of its neighbours. A single false report may exclude only the reporter's own edges.
+// TestJudgedEdges checks that an edge is excluded if its agents' parameters are far apart, or if one of its agents does
+// not respond to mixing according to both of that agent's neighbours. A single false report may exclude only edges of
+// the agent that sent the report.
 func TestJudgedEdges(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -75,8 +77,8 @@ func TestJudgedEdges(t *testing.T) {
 	}
 }
 
-// TestAwaitsReports checks that a round that could close waits for the edge reports of present agents for a tenth of
-// its duration, but at most a second.
+// TestAwaitsReports checks that a round that could close waits for the edge reports of present agents, for a tenth of
+// its duration but at most a second.
 func TestAwaitsReports(t *testing.T) {
 	began := time.Unix(0, 0)
 	bounded := func() *CoordinatorMachine {

@@ -12,13 +12,15 @@ import (
 
 // mixingState is the state of the edges between agents that mix.
 type mixingState struct {
-	// whether the edges of an endless block must be computed again, for example because one of its agents was revoked
-	edgesMustChange          bool
-	pendingParticipants      []Participant // participants of the next round while its edges are computed; otherwise nil
-	lastRequestedAgents      []MixingAgent // agents of the last request for edges
+	// whether the edges of an endless block must be computed again, for example because an agent of the block was
+	// revoked
+	edgesMustChange bool
+	// participants of the next round while the round's edges are computed; otherwise nil
+	pendingParticipants      []Participant
+	lastRequestedAgents      []MixingAgent // agents for which edges were last requested
 	edgesAheadRequestPending bool          // whether an effect RequestEdgesAhead is pending
 	edgeReports              edgeReportCollector
-	// time until which a round that is ready to close waits for edge reports; zero if it does not wait
+	// time until which a round that is ready to close waits for edge reports; zero if the round does not wait
 	edgeReportsDeadline time.Time
 	endedEdgeByEnds     map[edgeKey]EndedEdge
 }
@@ -30,7 +32,7 @@ type MixingAgent struct {
 	Location wire.AgentLocation
 	// Neighbors are the neighbours that the agent has discovered, in id order.
 	Neighbors []wire.AgentID
-	// AvoidedAgents contains the agents with which the agent must not get an edge, because the edge is excluded
+	// AvoidedAgents contains the agents to which this agent must not get an edge, because that edge is excluded
 	// ([EndedEdge]).
 	AvoidedAgents []wire.AgentID
 }
@@ -61,7 +63,7 @@ func (c *CoordinatorMachine) requestEdges(agents []wire.AgentID) {
 }
 
 // requestEdgesAhead requests the edges of the next round during the current one if the agents have changed since the
-// last request. It saves the next round the wait. At most one such request is pending.
+// last request, so that the next round need not wait for its edges. At most one such request is pending.
 func (c *CoordinatorMachine) requestEdgesAhead() {
 	if c.cfg.Algorithm != spec.FedDec || !c.announcement.isPublished || !c.roster.edgesStale ||
 		c.mixing.edgesAheadRequestPending || c.mixing.pendingParticipants != nil || c.isInPhase(CoordinatorGathering) ||
@@ -82,8 +84,8 @@ func (c *CoordinatorMachine) requestEdgesAhead() {
 }
 
 // handleEdgesReady opens the round: all participants train, and L draws select the agents that send updates. If no
-// agent can be invited, it gathers again. An endless block continues with its edges if the new edges connect no
-// unconnected agent.
+// agent can be invited, it asks all agents for a hello message again. An endless block keeps its previous edges unless
+// the new edges connect an agent that had no edge.
 func (c *CoordinatorMachine) handleEdgesReady(now time.Time, e EdgesReady) {
 	if c.mixing.pendingParticipants == nil || e.Round != c.record.Round {
 		return
@@ -180,8 +182,8 @@ func (c *CoordinatorMachine) forgetParticipants() {
 	}
 }
 
-// drawParticipants draws n indices of participants that satisfy may. Each call continues the round's sequence of random
-// numbers, also after a restart.
+// drawParticipants draws n participants with replacement and returns their indices. It draws only indices i for which
+// may(i) returns true. Each call continues the round's sequence of random numbers, also after a restart.
 func (c *CoordinatorMachine) drawParticipants(n int, may func(i int) bool) []int {
 	rng := NewDrawRand(c.cfg.Seed, c.record.Round)
 	k := len(c.record.Participants)
@@ -199,8 +201,8 @@ func (c *CoordinatorMachine) drawParticipants(n int, may func(i int) bool) []int
 	return drawn
 }
 
-// reassignDraws transfers the draws of an agent that will not send its update to other agents. Their updates can
-// replace it, because mixing makes the agents' parameters similar.
+// reassignDraws transfers the draws of an agent that will not send its update to other agents. The updates of these
+// agents can replace the missing update, because mixing makes the agents' parameters similar.
 func (c *CoordinatorMachine) reassignDraws(now time.Time, p *participantProgress) {
 	if !c.roundHasMixing() || p.DrawCount == 0 {
 		return
@@ -245,7 +247,7 @@ func compareParticipantToID(p Participant, id wire.AgentID) int {
 }
 
 // mixingPeersOf returns the neighbours of a participant, in id order. An agent that has restarted since the edges were
-// made has none until the next round, except in an endless block.
+// computed has no neighbours until the next round, except in an endless block.
 func (c *CoordinatorMachine) mixingPeersOf(p *participantProgress) []wire.MixingPeer {
 	if m := c.roster.memberByAgent[p.Agent]; m != nil && m.boot != p.Boot && !c.record.Plan.HasEndlessBlocks {
 		return nil

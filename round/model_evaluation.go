@@ -7,20 +7,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// evaluationState is the state of the agents' evaluation of a model. It is not saved to disk, since agents send their
-// results again after a restart.
+// evaluationState is the state of the agents' evaluation of a model. The coordinator does not save it to disk, since
+// agents send their results again after a restart.
 type evaluationState struct {
 	version wire.ModelVersion // version of the model that agents are evaluating; 0 means none
-	// time until which agents that were known before a restart may still send a hello
+	// time until which agents that were known before a restart may still send a hello message
 	helloGraceEndsAt time.Time
 	endsAt           time.Time
 	reportedAgents   map[wire.AgentID]bool
 	resultPool       evaluation.ResultPool
 }
 
-// startEvaluation starts the evaluation of the announced base model if it is due, and returns the minimum number of
-// held-out rows. The evaluation ends when all present agents have reported, or after the duration of a round. A model
-// that becomes due in the meantime is skipped, except the last model of a run.
+// startEvaluation starts the evaluation of the announced base model if an evaluation is due, and returns the minimum
+// number of held-out rows for an agent to report. The evaluation ends when all present agents have reported, or after
+// the duration of a round. A model that becomes due during an evaluation is skipped, except the last model of a run.
 func (c *CoordinatorMachine) startEvaluation(now time.Time, phase wire.AnnouncementPhase) (rows uint32) {
 	p, every := &c.record.Plan, wire.ModelVersion(c.cfg.Evaluation.VersionInterval)
 	if base := p.trainingBaseModel(); every == 0 || !base.IsSet() || p.BaseModelVersion == 0 {
@@ -42,7 +42,7 @@ func (c *CoordinatorMachine) startEvaluation(now time.Time, phase wire.Announcem
 	return uint32(c.cfg.Evaluation.MinRows)
 }
 
-// handleAgentEvaluation adds an agent's first result for the model under evaluation.
+// handleAgentEvaluation stores the first evaluation result that an agent sends for the model under evaluation.
 func (c *CoordinatorMachine) handleAgentEvaluation(a wire.AgentID, m wire.Evaluation) {
 	e := &c.evaluationState
 	if e.version == 0 || !m.IsForModel(c.record.Run, e.version) || e.reportedAgents[a] {

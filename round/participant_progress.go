@@ -14,8 +14,7 @@ type participantProgress struct {
 	state               participantState
 	offeredUpdateDigest wire.Digest
 	edgeIndices         []int32 // indices of the participant's edges in JournalRecord.Edges
-	// localStepsDiverged reports whether the agent declined because its local training produced infinite numbers or
-	// NaN.
+	// localStepsDiverged is true if the agent declined because its local training produced infinite numbers or NaN.
 	localStepsDiverged bool
 }
 
@@ -65,8 +64,8 @@ func (c *CoordinatorMachine) addParticipantDraws(p *participantProgress, n int) 
 	c.progress.drawCountByState[p.state] += n
 }
 
-// countAcceptedAndPossibleDraws returns the number of draws whose update was accepted, the number whose update may
-// still arrive, and the number of all draws. It uses running counts, because it is called for each stored update.
+// countAcceptedAndPossibleDraws returns the number of draws whose update was accepted, the number of draws whose update
+// may still arrive, and the number of all draws. It uses running counts, because it is called for each stored update.
 func (c *CoordinatorMachine) countAcceptedAndPossibleDraws() (accepted, possible, all int) {
 	accepted, possible = c.progress.drawCountByState[stateAccepted],
 		c.progress.drawCountByState[stateInvited]+c.progress.drawCountByState[stateJoined]

@@ -11,7 +11,7 @@ import (
 type DrawnAgent struct {
 	Agent     wire.AgentID
 	DrawCount int
-	Odds      float64 // draw probability times number of agents; 0 means 1
+	Odds      float64 // odds: the agent's draw probability times the number of agents; 0 means 1
 }
 
 // NewDrawRand returns the random source of a round's draws. It depends only on the seed and the round, so that a new

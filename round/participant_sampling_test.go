@@ -26,11 +26,12 @@ func agentsOf(k int) []wire.AgentID {
 	return all
 }
 
-// ofRound returns the random source of a round for seed 7. Tests use it because draws of successive rounds must be
-// independent.
+// ofRound returns the random source of round r for the seed 7. Tests use it because the draws of successive rounds must
+// be independent.
 func ofRound(r int) *rand.Rand { return rand.New(rand.NewPCG(7, uint64(r))) }
 
-// TestSamplingUniform checks by Pearson's chi-square test that each agent is drawn in a share L/K of many rounds.
+// TestSamplingUniform checks by Pearson's chi-squared test that each of K agents is drawn in the share L/K of many
+// rounds with L draws.
 func TestSamplingUniform(t *testing.T) {
 	const k, rounds = 12, 20000
 	agents := agentsOf(k)
@@ -44,8 +45,8 @@ func TestSamplingUniform(t *testing.T) {
 			}
 			expected, variance := rounds*float64(l)/k, rounds*float64(l)/k
 			if what == "without" {
-				// The counts of one round are 0 or 1 and sum to L. Their covariance is L/K·(1−L/K)·K/(K−1) times that
-				// of the multinomial, divided by L/K.
+				// Without replacement, the counts of one round are 0 or 1 and sum to L. The covariance of these counts
+				// is the covariance of multinomial counts, multiplied by (1−L/K)·K/(K−1).
 				variance *= (1 - float64(l)/k) * k / (k - 1)
 			}
 			chi2 := 0.0
@@ -56,7 +57,8 @@ func TestSamplingUniform(t *testing.T) {
 				t.Errorf("%s replacement, L = %d: χ² = %.1f with %d degrees of freedom, p = %.2g", what, l, chi2, k-1,
 					p)
 			}
-			for _, a := range agents { // Pr{k ∈ L_i} = L/K (ch5 (5.8)), 5 standard errors
+			// Each agent must be drawn with the probability L/K (ch5, equation (5.8)), within 5 standard errors.
+			for _, a := range agents {
 				if got := float64(counts[a]) / rounds; math.Abs(got-float64(l)/k) > 5*math.Sqrt(variance)/rounds {
 					t.Errorf("%s replacement, L = %d: %s was drawn %.4f times a round, want %.4f", what, l, a, got,
 						float64(l)/k)
@@ -66,7 +68,8 @@ func TestSamplingUniform(t *testing.T) {
 	}
 }
 
-// TestSamplingPairs checks that each pair of agents is drawn together with the frequency L(L−1)/(K(K−1)).
+// TestSamplingPairs checks that each pair of agents is drawn together with the probability L(L−1)/(K(K−1)), for L draws
+// from K agents.
 func TestSamplingPairs(t *testing.T) {
 	const k, l, rounds = 8, 3, 40000
 	agents := agentsOf(k)
@@ -90,8 +93,8 @@ func TestSamplingPairs(t *testing.T) {
 	}
 }
 
-// TestSamplingForm checks that the drawn agents are in id order, have the requested number, and do not depend on the
-// order of the input.
+// TestSamplingForm checks that the sampled agents are in id order, have the requested number, and do not depend on the
+// order of the given agents.
 func TestSamplingForm(t *testing.T) {
 	agents := agentsOf(9)
 	shuffled := slices.Clone(agents)
@@ -129,8 +132,8 @@ func TestSamplingForm(t *testing.T) {
 	}
 }
 
-// TestSamplingVariance checks the variance of the mean of L sampled variables against ch5 Lemma 5.1 (5.33), within five
-// Monte Carlo standard errors.
+// TestSamplingVariance checks the variance of the mean of L sampled variables against the prediction in ch5, Lemma 5.1,
+// equation (5.33), within five Monte Carlo standard errors.
 func TestSamplingVariance(t *testing.T) {
 	const k, trials = 8, 20000
 	agents, mean, sigma2 := agentsOf(k), [k]float64{}, [k]float64{}

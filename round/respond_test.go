@@ -12,19 +12,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// crowd simulates a coordinator and many agents with their state machines, without a network. Each round is aggregated
-// as soon as it has updates.
+// crowd simulates a coordinator and many agents by their state machines, without a network. Each round is aggregated as
+// soon as all of its updates have arrived.
 type crowd struct {
 	t      *testing.T
 	now    time.Time
 	lead   *round.CoordinatorMachine
 	agents []*agentround.Machine
-	// number of agents, at the start of the list, that do not support the response lottery and always answer
+	// number of agents that do not support the response lottery and always answer; they are the first agents in the
+	// list
 	old    int
 	plan   round.Plan
-	heard  map[int]int // number of hellos of each agent in this round
+	heard  map[int]int // number of hello messages that each agent has sent in this round
 	record round.JournalRecord
-	asked  []uint32 // answer probability in each announcement
+	asked  []uint32 // answer probability in each announcement, in units of 2⁻³²
 }
 
 func newCrowd(t *testing.T, cfg round.Config, n, old int) *crowd {
@@ -60,7 +61,8 @@ func (c *crowd) step(ev round.Event) {
 	}
 }
 
-// announce passes an announcement to each agent. Agents that answer send their hello at the end of the spread.
+// announce delivers an announcement to each agent. The agents that answer send their hello message at the end of the
+// spread.
 func (c *crowd) announce(e round.PublishAnnouncement) {
 	c.heard = map[int]int{}
 	order := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 7, Round: e.Round, Attempt: e.Announcement.Attempt,
@@ -76,7 +78,7 @@ func (c *crowd) announce(e round.PublishAnnouncement) {
 	}
 }
 
-// hellos sends the hellos that are due within the spread.
+// hellos delivers the hello messages that agents send within the period spread.
 func (c *crowd) hellos(spread time.Duration) {
 	c.now = c.now.Add(spread)
 	for i, a := range c.agents {
@@ -110,8 +112,8 @@ func respondConfig(target int) round.Config {
 }
 
 // TestRespond runs 30 rounds with 4,000 agents, 40 of which always answer. It checks that the number of answers is 1.3
-// times the target within five standard deviations, that the number of agents is estimated well, and that no agent is
-// favoured.
+// times the target within five standard deviations, that the coordinator estimates the number of agents well, and that
+// each agent is drawn equally often.
 func TestRespond(t *testing.T) {
 	const n, old, target, rounds = 4000, 40, 200, 30
 	cfg := respondConfig(target)
@@ -156,8 +158,9 @@ func TestRespond(t *testing.T) {
 	}
 }
 
-// TestRespondFallsShort checks that the answer probability doubles until enough agents answer, if only a thousandth of
-// the listed agents is present. The next round must then ask as many agents as it needs.
+// TestRespondFallsShort checks a federation in which only a thousandth of the listed agents is present: the answer
+// probability must double until enough agents answer. In the next round, the coordinator must ask only as many agents
+// as it needs.
 func TestRespondFallsShort(t *testing.T) {
 	cfg := respondConfig(200)
 	cfg.Gather.ResponseLottery.ListedAgents = 4000 * 256
@@ -191,7 +194,7 @@ func TestRespondFallsShort(t *testing.T) {
 	}
 }
 
-// TestRespondNeverEnds checks that the answer probability stops growing at 1, where all agents answer.
+// TestRespondNeverEnds checks that the answer probability grows to at most 1, the value at which all agents answer.
 func TestRespondNeverEnds(t *testing.T) {
 	cfg := respondConfig(200)
 	c := newCrowd(t, cfg, 5, 0)

@@ -17,32 +17,34 @@ const (
 	PresenceInRoundOnly PresencePolicy = "round" // only agents that participate in a round
 )
 
-// ResponseLotteryConfig limits the number of agents that send a hello for a round. Other agents may disconnect from the
-// broker for some time.
+// ResponseLotteryConfig limits the number of agents that send a hello message for a round. A lottery selects these
+// agents; other agents may disconnect from the broker for some time.
 type ResponseLotteryConfig struct {
-	// TargetHellos is the number of hellos that a round waits for; 0 means all agents send a hello.
+	// TargetHellos is the number of hello messages that a round waits for; 0 means that all agents send a hello
+	// message.
 	TargetHellos int `yaml:"target"`
 	// DisconnectDuration is the minimum time for which an agent that does not participate may disconnect. The agent
-	// adds a random part of DisconnectSpread; if both are 0, no agent disconnects.
+	// adds a random part of DisconnectSpread. If both durations are 0, agents do not disconnect.
 	DisconnectDuration time.Duration  `yaml:"return_after"`
 	DisconnectSpread   time.Duration  `yaml:"return_within"`
 	Presence           PresencePolicy `yaml:"presence"`
-	// ListedAgents is the assumed number of agents before the first hello; 0 means unknown.
+	// ListedAgents is the assumed number of agents before the first hello message; 0 means unknown.
 	ListedAgents int `yaml:"-"`
 }
 
 // IsEnabled reports whether only a random part of the agents sends a hello.
 func (r *ResponseLotteryConfig) IsEnabled() bool { return r.TargetHellos > 0 }
 
-// certainAnswerThreshold is the answer threshold, scaled by 2³², that corresponds to probability 1.
+// certainAnswerThreshold is the answer threshold that corresponds to an answer probability of 1. A threshold is a
+// probability multiplied by 2³².
 const certainAnswerThreshold = 1 << 32
 
-// helloSurplusFactor is the ratio of requested to needed hellos. With 1,300 expected hellos, 1,000 arrive almost
-// certainly.
+// helloSurplusFactor is the ratio of requested to needed hello messages. If 1,300 hello messages are expected, at least
+// 1,000 arrive almost certainly.
 const helloSurplusFactor = 1.3
 
-// validateResponse reports options that need the hello of every agent and are therefore incompatible with the response
-// lottery.
+// validateResponse reports options that require the hello message of every agent and are therefore incompatible with
+// the response lottery.
 func (c *Config) validateResponse(check *spec.ProblemList) {
 	r := &c.Gather.ResponseLottery
 	check.Require(r.TargetHellos >= 0, "gather.respond.target", "must not be negative (0 = every agent sends a "+
@@ -82,7 +84,7 @@ func (c *Config) validateResponse(check *spec.ProblemList) {
 		"cannot be combined with rollout, which requires reports from all agents")
 }
 
-// ResponseLottery is the state of the lottery that selects the agents to send a hello.
+// ResponseLottery is the state of the lottery that selects the agents to send a hello message.
 type ResponseLottery struct {
 	// announced answer probability p, multiplied by 2³²; 0 means that all agents answer
 	AnswerThreshold uint32 `json:"Of,omitempty"`
@@ -100,13 +102,15 @@ func (r *ResponseLottery) AnswerProbability() float64 {
 
 // helloWindow counts the hello messages since the coordinator last asked all agents for one.
 type helloWindow struct {
-	number          uint32
-	openedAt        time.Time
-	estimatedAgents float64 // sum of 1/p over the received hellos, where p is the answer probability
+	number   uint32
+	openedAt time.Time
+	// estimated number of agents: sum of 1/p over the received hello messages, where p is the sender's answer
+	// probability
+	estimatedAgents float64
 }
 
-// startResponseLottery sets the answer probability for a new round and clears the roster, because other agents may
-// answer this time.
+// startResponseLottery sets the answer probability for a new round and clears the roster of known agents, because other
+// agents may answer in the new round.
 func (c *CoordinatorMachine) startResponseLottery(now time.Time) {
 	r := &c.cfg.Gather.ResponseLottery
 	if !r.IsEnabled() {
@@ -138,9 +142,9 @@ func (c *CoordinatorMachine) doubleAnswerProbability(now time.Time) {
 	}
 }
 
-// estimateAgentCount updates the estimated number of agents from the hello messages in the window: their sum of 1/p
-// (the Horvitz–Thompson estimator), divided by the elapsed share of the period in which agents answer. It averages the
-// result with the previous estimate.
+// estimateAgentCount updates the estimated number of agents from the hello messages in the window, by the
+// Horvitz–Thompson estimator: the sum of 1/p over the messages, where p is the answer probability, divided by the
+// elapsed share of the period in which agents answer. It averages the result with the previous estimate.
 func (c *CoordinatorMachine) estimateAgentCount(now time.Time) {
 	w, n := &c.helloWindow, &c.record.ResponseLottery.EstimatedAgents
 	took := now.Sub(w.openedAt)
@@ -156,8 +160,8 @@ func (c *CoordinatorMachine) estimateAgentCount(now time.Time) {
 	w.openedAt = time.Time{}
 }
 
-// countHello counts the first hello of a fit agent in the window. It adds 1/p if the agent answered the current lottery
-// with probability p, and 1 otherwise.
+// countHello counts the first hello message of a fit agent in the window. It adds 1/p to the estimated number of agents
+// if the agent answered the current lottery with probability p, and 1 otherwise.
 func (c *CoordinatorMachine) countHello(m *rosterMember, of uint32) {
 	if w := &c.helloWindow; m.helloWindowNumber != w.number && m.isPresentAndFit() {
 		m.helloWindowNumber = w.number
@@ -169,7 +173,8 @@ func (c *CoordinatorMachine) countHello(m *rosterMember, of uint32) {
 	}
 }
 
-// gatheringTarget returns the number of present agents at which the gathering ends early; 0 means that it does not.
+// gatheringTarget returns the number of present agents at which gathering ends early; 0 means that gathering does not
+// end early.
 func (c *CoordinatorMachine) gatheringTarget() int {
 	if r := &c.cfg.Gather.ResponseLottery; r.IsEnabled() {
 		return r.TargetHellos

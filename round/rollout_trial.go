@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rolloutTrial is the trial of the candidate model. It is not persisted, since agents repeat their reports after a
-// restart.
+// rolloutTrial is the trial of the candidate, the newest model that some agents try for predictions. The trial is not
+// persisted, since agents repeat their reports after a restart.
 type rolloutTrial struct {
 	reportsCountedSince time.Time // time since which reports are collected
 	residualsByAgent    map[wire.AgentID]wire.CandidateResiduals
@@ -21,7 +21,8 @@ type rolloutTrial struct {
 // examines all reports.
 const judgingInterval = time.Minute
 
-// startRolloutTrial starts the trial of the record's candidate, or clears the trial if there is none.
+// startRolloutTrial starts the trial of the candidate in the journal record, or clears the trial if there is no
+// candidate.
 func (c *CoordinatorMachine) startRolloutTrial(now time.Time) {
 	c.rolloutTrial = rolloutTrial{reportsCountedSince: now,
 		residualsByAgent: map[wire.AgentID]wire.CandidateResiduals{}}
@@ -54,7 +55,8 @@ func (c *CoordinatorMachine) nominateCandidate(now time.Time) {
 	c.reportEvent(event)
 }
 
-// handleCandidateResiduals stores an agent's report about the candidate if the candidate was offered to the agent.
+// handleCandidateResiduals stores an agent's report about the candidate if the agent belongs to the share that was
+// offered the candidate.
 func (c *CoordinatorMachine) handleCandidateResiduals(now time.Time, a wire.AgentID, r wire.CandidateResiduals) {
 	s := &c.record.Rollout
 	if share := s.AnnouncedRollout(&c.cfg.Rollout); r.IsForModel(share.CandidateModel) && share.OffersCandidateTo(a) {
@@ -90,7 +92,7 @@ func (c *CoordinatorMachine) judgeCandidate(now time.Time) {
 	}
 }
 
-// repeatAnnouncement publishes the announcement again with the changes in the record.
+// repeatAnnouncement publishes the announcement again after the journal record has changed.
 func (c *CoordinatorMachine) repeatAnnouncement(now time.Time, phase wire.AnnouncementPhase) {
 	c.record.Attempt++
 	c.saveJournalRecord(now)
@@ -121,8 +123,9 @@ const (
 
 // The names of the status values of type *RolloutStatus.
 const (
-	RolloutValue        = "rollout"         // current rollout, without an outcome
-	RolloutOutcomeValue = "rollout outcome" // state after the last rollout that ended in this process
+	RolloutValue = "rollout" // value describes the current rollout and contains no outcome
+	// value describes the state after the last rollout that ended in this process
+	RolloutOutcomeValue = "rollout outcome"
 )
 
 // RolloutStatus is the state of the rollout of models for a status display. Models are named RUN/VERSION.
@@ -175,9 +178,9 @@ func (e RolloutBegan) Describe(d *observe.EventDescription) {
 		"requires reports from %d agents (predict.devices)", e.Candidate, e.TrialAgents, e.MinDecidingAgents), remedy)
 }
 
-// RolloutEnded is emitted when the candidate is released to all agents or withdrawn.
+// RolloutEnded is emitted when the candidate is either released to all agents or withdrawn.
 type RolloutEnded struct {
-	Candidate, Released wire.ModelRef // Released is the model that is now released
+	Candidate, Released wire.ModelRef // Released is the model that agents use after this event
 	rollout.Verdict
 }
 

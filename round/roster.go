@@ -11,14 +11,14 @@ type rosterMember struct {
 	boot        wire.Epoch
 	isPresent   bool
 	isSidelined bool               // whether the agent is excluded from draws
-	unfitReason wire.DeclineReason // reason why the agent cannot do the task; 0 means that it can
-	// column and reason of the agent's data problem; empty if there is none
+	unfitReason wire.DeclineReason // reason why the agent cannot perform the task; 0 means that it can
+	// column and reason of the problem in the agent's local data; empty if there is no problem
 	dataProblem string
 	rowCount    uint64
-	// norm of the agent's last update, for importance sampling; 0 means unknown
+	// Euclidean norm of the agent's last update, for importance sampling; 0 means unknown
 	lastUpdateNorm float64
-	newRowCount    uint64 // number of the agent's rows that no round has used
-	reportsNewRows bool   // whether the agent reports its number of new rows
+	newRowCount    uint64 // number of the agent's rows that no round has used yet
+	reportsNewRows bool   // whether the agent reports how many of its rows are new
 	// last round that used rows of the agent's current process; 0 means none
 	lastRoundUsingRows wire.RoundID
 	peerKey            wire.X25519PublicKey // public key with which the agent mixes; zero if it does not mix
@@ -26,7 +26,7 @@ type rosterMember struct {
 	location           wire.AgentLocation
 	// neighbors are the agents with which this agent can mix.
 	neighbors         []wire.AgentID
-	helloWindowNumber uint32 // number of the hello window in which the agent's last hello was counted
+	helloWindowNumber uint32 // number of the hello window in which the agent's last hello message was counted
 }
 
 func (m *rosterMember) isPresentAndFit() bool { return m.isPresent && m.unfitReason == 0 }
@@ -34,27 +34,27 @@ func (m *rosterMember) mayBeDrawn() bool {
 	return m.isPresentAndFit() && !m.isSidelined
 }
 
-// toMixingAgent returns the agent's inputs for the computation of mixing edges.
+// toMixingAgent returns the inputs of the edge computation for the agent with the given id.
 func (m *rosterMember) toMixingAgent(id wire.AgentID) MixingAgent {
 	return MixingAgent{ID: id, CanMix: m.peerKey != wire.X25519PublicKey{}, Location: m.location,
 		Neighbors: m.neighbors}
 }
 
 // roster contains all agents known to the coordinator. It keeps running counts, since counting all agents at each hello
-// would take quadratic time in total.
+// message would take quadratic time in total.
 type roster struct {
 	memberByAgent           map[wire.AgentID]*rosterMember
 	presentAndFitMembers    int    // number of members that are present and able to do the task
 	eligibleMembers         int    // number K of members that may be drawn
 	membersReportingNewRows int    // number of present and fit members that report their number of new rows
-	membersWithNewRows      int    // number of present and fit members with at least minNewRows new rows
+	membersWithNewRows      int    // number of present and fit members that each have at least minNewRows new rows
 	minNewRows              uint64 // number of new rows from which a member counts in membersWithNewRows
 	// whether the agents or their neighbours have changed since mixing edges were last computed
 	edgesStale bool
 }
 
-// changeMember changes a member of the roster, or adds it, and updates the counts. All changes must be made by this
-// function.
+// changeMember changes a member of the roster, or adds the member, and updates the counts. All changes of members must
+// use this function.
 func (r *roster) changeMember(a wire.AgentID, change func(m *rosterMember)) *rosterMember {
 	m := r.memberByAgent[a]
 	if m == nil {

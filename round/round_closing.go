@@ -21,7 +21,8 @@ func (c *CoordinatorMachine) closeRoundIfReady(now time.Time) {
 	accepted, possible, all := c.countAcceptedAndPossibleDraws()
 	target := all
 	if c.record.Plan.Kind == wire.KindTraining {
-		target = min(all, c.cfg.Participants) // not counting over-selected participants
+		// Do not count participants that were drawn in addition to the configured number.
+		target = min(all, c.cfg.Participants)
 	}
 	ready := accepted >= target || possible == 0 && accepted >= c.minDrawsToClose(all)
 	if !ready {
@@ -42,10 +43,10 @@ func (c *CoordinatorMachine) closeRoundIfReady(now time.Time) {
 	}
 }
 
-// bringDeadlineForward shortens the round if it waits only for agents that were sidelined and have not sent an update
-// since. The round then ends after 1 + s/8 times the duration so far (at least 1 s), where s is the number of draws
-// that the agents sat out. So silent agents hardly delay rounds, while a slow agent gets more time at each attempt, up
-// to the full deadline.
+// bringDeadlineForward shortens a round that waits only for agents that failed in an earlier round and have not sent an
+// update since. The round then ends after 1 + s/8 times the duration so far (at least 1 s), where s is the number of
+// draws from which the agents were excluded. So silent agents hardly delay rounds, while a slow agent gets more time at
+// each attempt, up to the full deadline.
 func (c *CoordinatorMachine) bringDeadlineForward(now time.Time, possible int) {
 	draws, satOut := c.awaitedSidelinedDraws()
 	if draws < possible || !c.deadlinePause.storageFailingSince.IsZero() {
@@ -58,8 +59,8 @@ func (c *CoordinatorMachine) bringDeadlineForward(now time.Time, possible int) {
 	}
 }
 
-// handleRoundDeadline closes the round if it has a quorum. Otherwise it abandons the round, or waits if the
-// announcement is not published or the host cannot write.
+// handleRoundDeadline closes the round if enough updates were accepted. Otherwise it abandons the round, or waits if
+// the announcement is not published or the host cannot write to disk.
 func (c *CoordinatorMachine) handleRoundDeadline(now time.Time) {
 	c.deadlinePassed = true
 	// Do not blame agents for missing updates if the broker or the disk was unavailable during the round.
@@ -74,7 +75,7 @@ func (c *CoordinatorMachine) handleRoundDeadline(now time.Time) {
 		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.RoundTimeout)
 	case c.deadlinePause.storageFailingSince.IsZero():
 		c.abandonRound(now, AbandonQuorumMissed, nil)
-	default: // missing updates may have been sent but not stored
+	default: // Missing updates may have been sent but not stored.
 		c.deadlinePause.deadlineHeldSince, c.phaseDeadline = c.phaseDeadline, time.Time{}
 	}
 }
@@ -94,8 +95,9 @@ func (c *CoordinatorMachine) closeRound(now time.Time) {
 		c.mostParticipantsDiverged()})
 }
 
-// mostParticipantsDiverged reports whether the local steps of more than half of the participants diverged from a model
-// of this run. The aggregation is then rejected, and the run returns to an earlier model.
+// mostParticipantsDiverged reports whether the local training of more than half of the participants diverged from a
+// model that was aggregated in this run. The coordinator then rejects the aggregation, and the run returns to an
+// earlier model.
 func (c *CoordinatorMachine) mostParticipantsDiverged() bool {
 	declared, _ := c.countDivergedParticipants()
 	return 2*declared > len(c.progress.progressByAgent)
@@ -108,8 +110,8 @@ func (c *CoordinatorMachine) mostParticipantsMayDiverge() bool {
 	return declared > 0 && 2*(declared+awaited) > len(c.progress.progressByAgent)
 }
 
-// countDivergedParticipants returns the numbers of participants whose local steps diverged, and of participants without
-// a result. Both are 0 if the model was not aggregated in this run.
+// countDivergedParticipants returns the number of participants whose local steps diverged, and the number of
+// participants without a result. Both numbers are 0 if the model was not aggregated in this run.
 func (c *CoordinatorMachine) countDivergedParticipants() (declared, awaited int) {
 	if p := &c.record.Plan; p.Kind != wire.KindTraining || len(p.SuspectAgents) == 0 || p.HasEndlessBlocks {
 		return 0, 0
@@ -126,7 +128,8 @@ func (c *CoordinatorMachine) countDivergedParticipants() (declared, awaited int)
 }
 
 // dropSilentAgents marks participants that never answered as absent until their next message. It does nothing if the
-// round ended before they were invited again, since their answer may be on its way with the update.
+// round ended before the coordinator invited these participants again, since their answer may arrive together with the
+// update.
 func (c *CoordinatorMachine) dropSilentAgents(now time.Time) {
 	if c.announcement.publishedAt.IsZero() || !c.deadlinePassed &&
 		now.Sub(c.announcement.publishedAt) <= c.cfg.ReinviteInterval {
@@ -145,7 +148,7 @@ func (c *CoordinatorMachine) dropSilentAgents(now time.Time) {
 	}
 }
 
-// missingParticipants returns the participants that were drawn and gave no result, in id order.
+// missingParticipants returns the participants that were drawn and produced no result, in id order.
 func (c *CoordinatorMachine) missingParticipants() []wire.AgentID {
 	var ids []wire.AgentID
 	for _, p := range c.progress.progressByAgent {
@@ -190,7 +193,8 @@ func (c *CoordinatorMachine) handleAggregationEnded(now time.Time, e Aggregation
 			c.record.LastAcceptedUpdates.UpdateDigestByAgent[p.Agent] = p.AcceptedUpdateDigest
 			if !slices.Contains(e.NextPlan.SuspectAgents,
 				p.Agent) || c.sidelinedAgentByID[p.Agent].Reason != SidelinedSpoiledModel {
-				// A suspect agent keeps its entry until the next round shows whether its update spoiled the model.
+				// Keep the entry of a suspect agent until the next round shows whether the agent's update spoiled the
+				// model.
 				c.forgetSidelinedAgent(p.Agent)
 			}
 			c.markRowsUsed(p.Agent, e.Round)

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// runStopReason returns the reason why the run is over; empty if it is not. A due statistics round takes precedence
-// over the stopping rules, since agents need its result to use the model.
+// runStopReason returns the reason why the run is over, or "" if the run continues. A due statistics round takes
+// precedence over the stopping rules, since agents need the column statistics to use the model.
 func (c *CoordinatorMachine) runStopReason(now time.Time) stop.Reason {
 	p := &c.record.Plan
 	switch {
@@ -70,8 +70,8 @@ func (c *CoordinatorMachine) countTransferredBytes(from, to participantState) {
 	}
 }
 
-// finishRun ends the run. It records the reason in the history of the last round, and writes that history again if it
-// was written without the reason.
+// finishRun ends the run. It records the reason in the history of the last round. If that history was already written
+// without the reason, finishRun writes it again.
 func (c *CoordinatorMachine) finishRun(now time.Time, why stop.Reason) {
 	late := c.record.RunStopReason != why && c.roundAwaitingDiscard == 0 && c.record.LastOutcome != nil
 	c.record.RunStopReason, c.retryRoundAt, c.mixing.pendingParticipants = why, time.Time{}, nil
@@ -104,7 +104,8 @@ const StopProgressValue = "stop progress"
 
 // StopProgress is the progress of a run towards its stopping rules, for a status display.
 type StopProgress struct {
-	CountingStartedAt time.Time `json:"since"`             // time since which duration and bytes are counted
+	// start of the period for which duration and bytes are counted
+	CountingStartedAt time.Time `json:"since"`
 	MaxRunSeconds     float64   `json:"seconds,omitempty"` // maximum duration of the run; 0 means no limit
 	UsedBytes         uint64    `json:"bytes"`
 	MaxBytes          uint64    `json:"most_bytes,omitempty"` // maximum number of bytes; 0 means no limit
@@ -112,7 +113,7 @@ type StopProgress struct {
 	TargetRisk     float64 `json:"target_risk,omitempty"`
 	TargetR2       float64 `json:"target_r2,omitempty"`
 	TargetAccuracy float64 `json:"target_accuracy,omitempty"`
-	// Risks judged by the stopping rules; nil and 0 before the first judgement.
+	// Risks that the stopping rules have compared; nil and 0 before the first comparison.
 	JudgedRisk       *float64          `json:"risk,omitempty"`
 	BestRisk         *float64          `json:"best_risk,omitempty"`
 	BestModelVersion wire.ModelVersion `json:"best_version,omitempty"`

@@ -12,7 +12,7 @@ import (
 )
 
 // scaleMachine returns a coordinator's machine that waits for agents, and the ids of n agents that have not sent a
-// hello.
+// hello message.
 func scaleMachine(cfg round.Config, n int) (*round.CoordinatorMachine, []wire.AgentID) {
 	plan := round.Plan{Kind: wire.KindTraining, BaseModel: blob("w0"), Exchange: spec.ExchangeParameters}
 	m := round.NewCoordinator(cfg, round.JournalRecord{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
@@ -37,7 +37,8 @@ func sayHello(m *round.CoordinatorMachine, all []wire.AgentID) {
 	}
 }
 
-// playRound makes all agents join, offer and send their updates. It returns the effect that starts the aggregation.
+// playRound simulates a round in which all agents join, offer and send their updates. It returns the effect that starts
+// the aggregation.
 func playRound(m *round.CoordinatorMachine, all []wire.AgentID) (fold round.AggregateUpdates) {
 	m.Step(dawn.Add(time.Minute), round.Tick{})
 	r := m.JournalRecord().Round
@@ -56,7 +57,7 @@ func playRound(m *round.CoordinatorMachine, all []wire.AgentID) (fold round.Aggr
 	return fold
 }
 
-// allocated returns the number of bytes that the function work allocates.
+// allocated returns the number of bytes that the function work allocates on the heap.
 func allocated(work func()) float64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -96,7 +97,7 @@ func perAgent(b *testing.B, n int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/agent")
 }
 
-// BenchmarkHellos measures the time for processing the hellos of n agents, and the memory per agent.
+// BenchmarkHellos measures the time for processing the hello messages of n agents, and the memory per agent.
 func BenchmarkHellos(b *testing.B) {
 	scales(b, func(b *testing.B, n int) {
 		var bytes float64
@@ -193,7 +194,7 @@ func BenchmarkMeshed(b *testing.B) {
 	}
 }
 
-// ring returns the edges that connect each agent with the next k agents, in the order of (A, B).
+// ring returns the edges that connect each agent with the next k agents in a ring, sorted by (A, B).
 func ring(all []wire.AgentID, k int) (edges []round.MixingEdge) {
 	for i, a := range all {
 		for j := i + 1; j <= i+k && j < len(all); j++ {

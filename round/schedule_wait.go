@@ -14,7 +14,7 @@ type ScheduleWaitReason string
 // Reasons why the schedule delays the next round.
 const (
 	WaitForWindow  ScheduleWaitReason = "window"   // waits for the next time window
-	WaitForNewRows ScheduleWaitReason = "new_rows" // for rows that no round has used
+	WaitForNewRows ScheduleWaitReason = "new_rows" // waits for rows that no round has used
 )
 
 // ScheduleWaitReasons returns all reasons for a delay, for use as metric labels.
@@ -22,8 +22,9 @@ func ScheduleWaitReasons() []ScheduleWaitReason {
 	return []ScheduleWaitReason{WaitForWindow, WaitForNewRows}
 }
 
-// currentScheduleWait returns why the schedule delays the next round, and until when if known; empty if a round may
-// open. New rows are ignored until agents have been asked for a hello. A repeated statistics round needs no new rows.
+// currentScheduleWait returns the reason why the schedule delays the next round, and the end of the wait if it is
+// known. The reason is empty if a round may open. New rows are ignored until agents have been asked for a hello
+// message. A repeated statistics round needs no new rows.
 func (c *CoordinatorMachine) currentScheduleWait(now time.Time) (ScheduleWaitReason, time.Time) {
 	s, p := &c.cfg.Schedule, &c.record.Plan
 	again := p.Kind == wire.KindStatistics && p.BaseModel.IsSet()
@@ -42,14 +43,14 @@ func (c *CoordinatorMachine) scheduleAllowsRound(now time.Time) bool {
 }
 
 // startScheduleWaitIfNeeded starts the idle phase if the schedule does not allow a round, and reports whether it did.
-// The wait ends with the next window, or with a hello that reports enough new rows.
+// The wait ends with the next window, or with a hello message that reports enough new rows.
 func (c *CoordinatorMachine) startScheduleWaitIfNeeded(now time.Time) bool {
 	why, until := c.currentScheduleWait(now)
 	if why == "" {
 		c.lastReportedWait = ScheduleWait{}
 		return false
 	}
-	// after a pause the idle phase may already be announced
+	// Announce the idle phase again only if necessary: after a pause it may already be announced.
 	if !c.isInPhase(CoordinatorIdle) || c.announcement.phase != wire.PhaseIdle {
 		c.enterIdlePhase(now, CoordinatorIdle)
 	}
@@ -103,8 +104,8 @@ func (c *CoordinatorMachine) newRowsSuffice() bool {
 	return true
 }
 
-// unusedRowCount returns the number of an agent's rows that no round has used, from its hello. The number is 0 if the
-// agent sent the hello before it learned that the newest model used its rows.
+// unusedRowCount returns the number of an agent's rows that no round has used, according to the agent's hello. It
+// returns 0 if the agent sent the hello message before it learned that the newest model used its rows.
 func (m *rosterMember) unusedRowCount(e *HelloReceived) (rows uint64, tells bool) {
 	n := &e.Hello.NewRows
 	if m.boot == e.Boot && n.LastUsedRound < m.lastRoundUsingRows {
@@ -113,7 +114,7 @@ func (m *rosterMember) unusedRowCount(e *HelloReceived) (rows uint64, tells bool
 	return uint64(n.UnusedRows), n.IsKnown
 }
 
-// markRowsUsed records that round r used the agent's rows.
+// markRowsUsed records that round r used the rows of agent a.
 func (c *CoordinatorMachine) markRowsUsed(a wire.AgentID, r wire.RoundID) {
 	if c.roster.memberByAgent[a] != nil && c.cfg.Schedule.NewRows.IsEnabled() &&
 		c.record.Plan.Kind == wire.KindTraining {
@@ -138,9 +139,9 @@ type ScheduleWait struct {
 	Reason ScheduleWaitReason `json:"for"`
 	// time at which the next window opens; zero if the wait is for new rows
 	WindowOpensAt time.Time `json:"until,omitzero"`
-	// number of agents that have at least RequiredNewRows new rows
+	// number of agents that have at least RequiredNewRows rows that no round has used
 	AgentsWithNewRows int `json:"agents_with_new_rows"`
-	// number of agents that must have RequiredNewRows
+	// number of agents that must each have RequiredNewRows new rows
 	RequiredAgents        int  `json:"agents_wanted,omitempty"`
 	RequiredNewRows       int  `json:"rows_wanted,omitempty"` // required number of new rows per agent
 	AgentsWithoutRowCount int  `json:"agents_without_row_count,omitempty"`

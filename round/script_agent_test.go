@@ -10,17 +10,17 @@ import (
 )
 
 // agentPlayer runs test scripts with an agent's machine. It keeps the state that a host stores on disk, so that the
-// command "restart" can create a new machine from it.
+// script command "restart" can create a new machine from that state.
 type agentPlayer struct {
 	t       *testing.T
 	machine *agentround.Machine
 	seed    uint64
 	obeyed  agentround.SaveAnnouncementPosition // announcement position that is stored on disk
 	full    bool                                // whether the simulated disk is full, so that saving fails
-	slow    bool                                // whether saving completes only after a later command
+	slow    bool                                // whether saving a position completes only at a later script command
 	unsaved agentround.SaveAnnouncementPosition // position that is waiting to be saved on a slow disk
 	saved   *agentround.SavedUpdate
-	train   agentround.StartTraining // last StartTraining effect
+	train   agentround.StartTraining // last effect StartTraining that the machine has emitted
 }
 
 func (p *agentPlayer) deadline() (time.Time, bool) {
@@ -97,7 +97,7 @@ func (p *agentPlayer) event(c command) agentround.Event {
 			KnownRowCount: c.num("samples", 0),
 			MustUpload:    c.opt("uploads", "yes") == "yes", EndedEdges: endedEdges(c),
 			UnsupportedErr: unknown(c).CheckSupported()}
-	case "obeyed": // Use a position that the machine did not ask to save.
+	case "obeyed": // Use a position that the machine did not request to save.
 		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
 		return agentround.AnnouncementPositionSaved{Position: o, SaveFailed: c.opt("failed", "no") == "yes"}
 	case "standing":
@@ -131,7 +131,7 @@ func (p *agentPlayer) event(c command) agentround.Event {
 	panic("unknown command: " + c.name)
 }
 
-// endedEdges parses the script option "ended=NEIGHBOUR" for an excluded edge.
+// endedEdges parses the option "ended=NEIGHBOUR" of a script command, which names a neighbour whose edge is excluded.
 func endedEdges(c command) []wire.EndedEdge {
 	if id := c.opt("ended", ""); id != "" {
 		return []wire.EndedEdge{{NeighborID: wire.AgentID(id), Reason: wire.EdgeEndTooDistant}}
@@ -139,8 +139,8 @@ func endedEdges(c command) []wire.EndedEdge {
 	return nil
 }
 
-// unknown parses the script option "section=NEED", which simulates a message section that this version does not
-// support.
+// unknown parses the option "section=NEED" of a script command, which simulates a message section that this version
+// does not support.
 func unknown(c command) wire.UnknownSections {
 	need := pick(c.opt("section", ""), wire.IgnoreUnknownSection, wire.DeclineUnknownSection)
 	if need == 0 {
@@ -149,7 +149,8 @@ func unknown(c command) wire.UnknownSections {
 	return wire.UnknownSections{{Name: "later", UnknownPolicy: need, Body: []byte{1}}}
 }
 
-// announcement parses the script command "announcement DIGEST ROUND PHASE".
+// announcement parses the script command "announcement DIGEST ROUND PHASE" and returns the event in which the
+// announcement arrives.
 func (p *agentPlayer) announcement(c command) agentround.Event {
 	phase := pick(c.word(2), wire.PhaseGathering, wire.PhaseOpen, wire.PhaseIdle, wire.PhaseFinished)
 	ann := wire.Announcement{
@@ -167,7 +168,7 @@ func (p *agentPlayer) announcement(c command) agentround.Event {
 		ann.BaseModel = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: uint32(c.num("bytes", 1))}
 	}
 	r := command{name: "round", opts: map[string]string{"round": c.word(1)}}.num("round", 0)
-	folded := r // last aggregated round: the previous one, or this one if it is over
+	folded := r // last aggregated round: the previous round, or round r if it is over
 	if folded > 0 && phase < wire.PhaseIdle {
 		folded--
 	}
@@ -186,7 +187,7 @@ func (p *agentPlayer) announcement(c command) agentround.Event {
 	return e
 }
 
-// trained simulates the end of the training. It saves the update before it informs the machine, as a host does.
+// trained simulates the end of the agent's training. Like a host, it saves the update before it informs the machine.
 func (p *agentPlayer) trained(c command) agentround.Event {
 	order := p.train.Position
 	e := agentround.TrainingEnded{Run: wire.RunID(c.num("run", uint64(order.Run))),

@@ -20,7 +20,8 @@ import (
 )
 
 // coordinatorPlayer runs test scripts with a coordinator's machine. It keeps the state that a host stores on disk, so
-// that the command "crash" can resume from it. "crash undone" also loses the effects of the last command.
+// that the script command "crash" can resume from that state. The command "crash undone" also loses the effects of the
+// previous command.
 type coordinatorPlayer struct {
 	t       *testing.T
 	machine *round.CoordinatorMachine
@@ -31,11 +32,11 @@ type coordinatorPlayer struct {
 	now     time.Time
 	up      bool
 	slow    bool                    // whether announcements are published only at the command "announced"
-	board   *round.AnnouncementSent // announcement to publish after each reconnection
+	board   *round.AnnouncementSent // announcement to publish after each reconnection; nil if none was published
 }
 
 type coordinatorDisk struct {
-	last   wire.AnnouncementPosition // position of the announcement that was published last
+	last   wire.AnnouncementPosition // position of the last published announcement
 	record round.JournalRecord
 	spool  map[wire.AgentID]round.SpooledUpdate
 }
@@ -59,7 +60,7 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []any {
 		p.machine, p.up, p.board = round.NewCoordinator(p.cfg, p.disk.record, p.disk.spool), false, nil
 		return nil
 	}
-	if c.name == "rule" { // The command sets the stopping rule of the next process.
+	if c.name == "rule" { // The script command "rule" sets the stopping rule of the next process.
 		p.cfg.Stop = stopRule(c)
 		return nil
 	}
@@ -67,7 +68,8 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []any {
 		p.slow = c.word(0) == "slow"
 		return nil
 	}
-	if c.name == "spool" { // The update is stored, but the machine is not informed before the crash.
+	// The script command "spool" stores an update without informing the machine, as before a crash.
+	if c.name == "spool" {
 		p.disk.spool[wire.AgentID(c.word(0))] = round.SpooledUpdate{UpdateDigest: name(c.word(1)), Norm: 1}
 		return nil
 	}
@@ -90,8 +92,8 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []any {
 	return anys(all)
 }
 
-// step passes an event to the machine and returns the effects. It also confirms the publication of an announcement
-// unless publication is slow.
+// step passes an event to the machine and returns the effects. It also confirms the publication of an announcement at
+// once, unless slow is set.
 func (p *coordinatorPlayer) step(now time.Time, ev round.Event) []round.Effect {
 	effects, out := p.machine.Step(now, ev), false
 	for _, e := range effects {
@@ -106,7 +108,8 @@ func (p *coordinatorPlayer) step(now time.Time, ev round.Event) []round.Effect {
 	return effects
 }
 
-// keep stores the data that a host would store on disk, and checks that announcements are published in order.
+// keep stores the data that a host would store on disk, and checks that announcements are published in ascending order
+// of position.
 func (p *coordinatorPlayer) keep(e round.Effect) {
 	switch e := e.(type) {
 	case round.SaveJournalRecord:
@@ -179,7 +182,7 @@ func (p *coordinatorPlayer) begin(c command) {
 	p.machine = round.NewCoordinator(p.cfg, p.disk.record, nil)
 }
 
-// stopRule parses a stopping rule from the options of a script command.
+// stopRule parses the options of a script command that describe a stopping rule.
 func stopRule(c command) stop.Config {
 	rule := stop.Config{Patience: int(c.num("patience", 0)), TimeLimit: c.span("time", "0s"),
 		ByteLimit: spec.ByteSize(c.num("bytes", 0))}
@@ -256,7 +259,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "rejected":
 		return round.UpdateRejected{Agent: a, Round: r, UpdateDigest: name(c.word(1)),
 			Reason: pick(c.word(2), wire.UpdateRefusalReasons()...)}
-	case "meshed": // The words, such as a1-a2 a2-a3, list all edges, which have equal weights.
+	case "meshed": // The command's words, such as a1-a2 a2-a3, list all edges, which have equal weights.
 		m := round.EdgesReady{Round: r}
 		for _, e := range c.words {
 			from, to, _ := strings.Cut(e, "-")
@@ -287,8 +290,8 @@ func (p *coordinatorPlayer) update(c command) wire.Update {
 	return u
 }
 
-// folded returns the event that ends an aggregation. The next plan is a training round after a statistics round, and
-// the next model version after a training round.
+// folded returns the event that ends an aggregation. After a statistics round, the next plan is a training round; after
+// a training round, it is a training round with the next model version.
 func (p *coordinatorPlayer) folded(c command, r wire.RoundID) round.Event {
 	if problem := c.opt("error", ""); problem != "" {
 		return round.AggregationEnded{Round: r, Err: errors.New(problem)}

@@ -15,14 +15,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
 
-// player runs one state machine by the commands of a script.
+// player runs one state machine as the commands of a test script require.
 type player interface {
-	// play performs a command and returns the resulting effects. It panics on an unknown command.
+	// play performs a script command and returns the resulting effects. It panics if the command is unknown.
 	play(now time.Time, c command) []any
 	deadline() (time.Time, bool)
 }
 
-// anys converts the effects of either machine to a common type, for printing.
+// anys converts the effects of either state machine to a common type, for printing.
 func anys[E any](effects []E) []any {
 	all := make([]any, len(effects))
 	for i, e := range effects {
@@ -31,7 +31,7 @@ func anys[E any](effects []E) []any {
 	return all
 }
 
-// command is one line of a script: a name, words, and key=value options.
+// command is one line of a test script: a name, words, and key=value options.
 type command struct {
 	name  string
 	words []string
@@ -60,7 +60,7 @@ func (c command) num(key string, byDefault uint64) uint64 {
 	return n
 }
 
-// figure parses a script option as a number. It returns nil if the option is missing.
+// figure parses an option of a script command as a number. It returns nil if the command does not have the option.
 func (c command) figure(key string) *float64 {
 	x, err := strconv.ParseFloat(c.opts[key], 64)
 	if err != nil {
@@ -79,7 +79,7 @@ func span(s string) time.Duration {
 	return d
 }
 
-// pick returns the value whose String is s, or the zero value if there is none.
+// pick returns the element of all whose String method returns s, or the zero value if there is none.
 func pick[E fmt.Stringer](s string, all ...E) (e E) {
 	for _, e := range all {
 		if strings.ReplaceAll(e.String(), " ", "_") == s {
@@ -176,7 +176,8 @@ func playScript(t *testing.T, script string, p player) string {
 	return out.String()
 }
 
-// perform runs a command and writes its output, and the machine's next deadline if it has changed.
+// perform runs a script command and writes the command's output. It also writes the machine's next deadline if the
+// deadline has changed.
 func perform(t *testing.T, out *strings.Builder, now time.Time, p player, c command) {
 	before, _ := p.deadline()
 	for _, e := range p.play(now, c) {
@@ -211,7 +212,7 @@ func firstDifference(want, got string) string {
 
 func blob(s string) wire.BlobRef { return wire.BlobRef{Hash: name(s), Length: 1} }
 
-// ids parses a list of agents, such as "a1,a2" or "a1..a5".
+// ids parses a list of agents in a script, such as "a1,a2" or "a1..a5".
 func ids(s string) []wire.AgentID {
 	var all []wire.AgentID
 	for _, part := range strings.Split(s, ",") {

@@ -6,9 +6,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Limits of the initial upload credit, the number of chunks that agents may send before the coordinator requests them:
-// per agent, and in total chunks and bytes per round. The broker stores these chunks until the coordinator receives
-// them.
+// Limits of the initial upload credit, which is the number of chunks of an update that an agent may send before the
+// coordinator requests them. The limits apply per agent, and to the total number of chunks and bytes per round. The
+// broker stores these chunks until the coordinator receives them.
 const (
 	maxInitialCreditChunks      = 4
 	maxTotalInitialCreditChunks = 256
@@ -28,14 +28,14 @@ func initialUploadCreditChunks(agents int, update uint32) uint32 {
 	return uint32(n)
 }
 
-// announcedSelection returns the drawn agents and the upload credit of each, for the announcement of an open round. It
-// returns no agents if they are invited individually: in rounds with mixing, and if the list is too long for one
-// message.
+// announcedSelection returns the drawn agents and the upload credit of each agent, for the announcement of an open
+// round. It returns no agents if the coordinator invites them individually: in rounds with mixing, and if the list is
+// too long for one message.
 func (c *CoordinatorMachine) announcedSelection() (drawn []SelectedAgent, credit uint32) {
 	if !c.isInPhase(CoordinatorCollecting) {
 		return nil, 0
 	}
-	uploads, alike := 0, true // number of agents that send updates, and whether all have the same step weight
+	uploads, alike := 0, true // number of agents that send updates, and whether all agents have the same step weight
 	for _, p := range c.record.Participants {
 		if !p.AcceptedUpdateDigest.IsZero() {
 			continue
@@ -53,8 +53,8 @@ func (c *CoordinatorMachine) announcedSelection() (drawn []SelectedAgent, credit
 }
 
 // handleAnnouncementSent continues the round after its announcement is published. The round's time begins at the first
-// publication. After a later one, silent participants are invited, since the repeated announcement does not contain the
-// remaining time.
+// publication. After a later publication, the coordinator invites silent participants, since the repeated announcement
+// does not contain the remaining time.
 func (c *CoordinatorMachine) handleAnnouncementSent(now time.Time, e AnnouncementSent) {
 	if !c.linkUp || e.Round != c.record.Round || e.Attempt != c.record.Attempt || e.Phase != c.announcement.phase {
 		return // Ignore the event, since another announcement has replaced the published one.

@@ -28,8 +28,8 @@ func opened(t *testing.T, cfg round.Config, n int, bytes uint32) round.PublishAn
 	return round.PublishAnnouncement{}
 }
 
-// TestWhoIsNamed checks that the announcement lists the drawn agents if the list needs at most 4 KiB. Otherwise the
-// agents must be invited.
+// TestWhoIsNamed checks that the announcement lists the drawn agents if the list needs at most 4 KiB. If the list is
+// longer, the coordinator must invite the agents individually.
 func TestWhoIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		agents  int

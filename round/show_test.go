@@ -15,10 +15,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// dawn is the time at which scripts and simulations begin.
+// dawn is the time at which test scripts and simulations begin.
 var dawn = time.Unix(1_000_000_000, 0).UTC()
 
-// name returns a digest that the function show prints as s. The text s has at most 32 bytes.
+// name returns a digest that the function show prints as the text s, which has at most 32 bytes.
 func name(s string) (d wire.Digest) {
 	copy(d[:], s)
 	return d

@@ -16,7 +16,7 @@ type SidelineReason string
 
 // Reasons for excluding an agent from draws.
 const (
-	SidelinedSilent       SidelineReason = "silent" // its update had not arrived at the deadline
+	SidelinedSilent       SidelineReason = "silent" // no update of the agent had arrived at the deadline
 	SidelinedSpoiledModel SidelineReason = "fold"   // the agent's update made the model unusable
 )
 
@@ -25,20 +25,23 @@ func SidelineReasons() []SidelineReason {
 	return []SidelineReason{SidelinedSilent, SidelinedSpoiledModel}
 }
 
-// SidelinedAgent is an agent that spoiled a round. Up to LastSidelinedRound it is not drawn and not counted in K. The
-// exclusion doubles with each consecutive failure; the count ends when an update of the agent is aggregated.
+// SidelinedAgent is an agent that failed in a round and is excluded from draws up to LastSidelinedRound. Until then it
+// does not count in the number K of eligible agents. The duration of the exclusion doubles with each consecutive
+// failure; the failures are forgotten when an update of the agent is aggregated.
 //
-// It is part of the journal record. Otherwise an agent could end its exclusion by causing the coordinator to restart.
+// SidelinedAgent is part of the journal record. Otherwise an agent could end its exclusion by causing the coordinator
+// to restart.
 type SidelinedAgent struct {
 	Agent               wire.AgentID
-	Reason              SidelineReason // reason of the last failure
-	ConsecutiveFailures int            `json:"Times"` // number of consecutive failures
+	Reason              SidelineReason // reason of the agent's last failure
+	ConsecutiveFailures int            `json:"Times"` // number of consecutive rounds in which the agent has failed
 	// number of draws from which the agent was excluded after its last failure
 	DrawsSatOut        int          `json:"Draws"`
-	LastSidelinedRound wire.RoundID `json:"Until"` // last round whose draw excludes the agent
+	LastSidelinedRound wire.RoundID `json:"Until"` // last round from whose draw the agent is excluded
 }
 
-// maxTurnsSatOut bounds the number of turns for which an agent is excluded.
+// maxTurnsSatOut is the maximum number of turns for which an agent is excluded from draws. A turn is the mean number of
+// rounds between two draws of an agent.
 const maxTurnsSatOut = 64
 
 // roundsPerAgentDraw returns the mean number of rounds between two draws of an agent: K/L, rounded up.
@@ -46,8 +49,8 @@ func (c *CoordinatorMachine) roundsPerAgentDraw() int {
 	return max(1, (c.record.EligibleAgents+c.cfg.Participants-1)/c.cfg.Participants)
 }
 
-// sidelineAgents excludes agents from draws. The duration is one turn (roundsPerAgentDraw) and doubles with each
-// consecutive failure.
+// sidelineAgents excludes agents from draws. The exclusion lasts for one turn (see roundsPerAgentDraw) after the first
+// failure, and doubles with each consecutive failure.
 func (c *CoordinatorMachine) sidelineAgents(agents []wire.AgentID, reason SidelineReason) {
 	for _, a := range slices.Sorted(slices.Values(agents)) {
 		s := c.sidelinedAgentByID[a]
@@ -83,8 +86,9 @@ func (c *CoordinatorMachine) forgetSidelinedAgent(a wire.AgentID) {
 	}
 }
 
-// awaitedSidelinedDraws returns the number of draws whose updates are awaited from agents that failed earlier. satOut
-// is the longest exclusion of these agents in draws, without the maximum maxTurnsSatOut.
+// awaitedSidelinedDraws returns the number of draws whose updates the coordinator awaits from agents that failed
+// earlier. The result satOut is the longest exclusion of these agents, as a number of draws, without the limit
+// maxTurnsSatOut.
 func (c *CoordinatorMachine) awaitedSidelinedDraws() (draws int, satOut float64) {
 	for a, s := range c.sidelinedAgentByID {
 		if p := c.progress.progressByAgent[a]; p != nil && (p.state == stateInvited || p.state == stateJoined) &&
@@ -109,7 +113,7 @@ func (c *CoordinatorMachine) readmitDueAgents() {
 }
 
 // readmitAgentsEarly readmits the agents whose exclusion ends soonest if fewer agents may be drawn than a round needs.
-// Otherwise sidelined agents could stop the federation.
+// Otherwise excluded agents could prevent all further rounds.
 func (c *CoordinatorMachine) readmitAgentsEarly() {
 	missing := c.cfg.Gather.MinAgents - c.roster.eligibleMembers
 	if missing <= 0 {
@@ -160,7 +164,7 @@ type AgentSidelined struct {
 	Round              wire.RoundID
 	Reason             SidelineReason
 	DrawsSatOut        int          // number of draws from which the agent is excluded
-	LastSidelinedRound wire.RoundID // last round whose draw excludes the agent
+	LastSidelinedRound wire.RoundID // last round from whose draw the agent is excluded
 	EligibleAgents     int          // number K of eligible agents, without this one
 }
 
@@ -179,7 +183,7 @@ var earlyReadmissionsMetric = observe.Counter("agents_readmitted_early_total",
 // AgentReadmitted is emitted when an excluded agent may be drawn again.
 type AgentReadmitted struct {
 	Agent           wire.AgentID
-	Round           wire.RoundID // first round whose draw includes the agent
+	Round           wire.RoundID // first round in which the agent may be drawn again
 	ReadmittedEarly bool         // whether it is readmitted because fewer than gather.minimum other agents are present
 	EligibleAgents  int          // number K of eligible agents, including this one if present
 }

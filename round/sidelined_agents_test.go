@@ -15,7 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// drive simulates a coordinator's machine and agents. In each round the agents send updates, except the silent ones.
+// drive simulates a coordinator's machine and several agents. In each round every drawn agent sends an update, except
+// the agents in the set silent.
 type drive struct {
 	t       *testing.T
 	machine *round.CoordinatorMachine
@@ -52,7 +53,8 @@ func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
 	return d
 }
 
-// TestFoldErrors checks that a failed aggregation abandons the round, with the reason that matches the error.
+// TestFoldErrors checks that a failed aggregation abandons the round, and that the reason of the abandonment matches
+// the error.
 func TestFoldErrors(t *testing.T) {
 	for reason, err := range map[round.AbandonReason]error{round.AbandonTooFewForRule: rule.ErrTooFewUpdates,
 		round.AbandonSpoolDamaged: round.ErrSpoolDamaged, round.AbandonUnusableAggregate: errors.New("not finite")} {
@@ -115,7 +117,7 @@ func announcedOf(e round.PublishAnnouncement) round.AnnouncementSent {
 	return round.AnnouncementSent{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase}
 }
 
-// work schedules the messages that a drawn agent sends during the round.
+// work schedules the messages that a drawn agent sends during a round.
 func (d *drive) work(a wire.AgentID, uploads bool) {
 	r := d.machine.JournalRecord().Round
 	d.pending = append(d.pending, round.JoinedReceived{Agent: a, Round: r})
@@ -133,7 +135,7 @@ func (d *drive) work(a wire.AgentID, uploads bool) {
 	}
 }
 
-// rounds simulates until n rounds have opened, and returns the events of their openings.
+// rounds runs the simulation until n rounds have opened, and returns the events RoundOpened.
 func (d *drive) rounds(n int) []round.RoundOpened {
 	d.t.Helper()
 	for range 100 * n {
@@ -184,12 +186,12 @@ func eventsOf[F observe.Event](events []observe.Event) (of []F) {
 func driveConfig(agents, minimum int) round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum, cfg.Gather.MinAgents = agents, 1, minimum
-	cfg.PauseBetweenRounds = time.Second // Without a pause, one step would run all rounds.
+	cfg.PauseBetweenRounds = time.Second // Without a pause between rounds, one step would run all rounds.
 	return cfg
 }
 
-// TestSilentAgentSitsOut checks that an agent that never sends an update is drawn only nine times in 200 rounds. It
-// must be excluded for 1, 2, 4 … 64 rounds in between.
+// TestSilentAgentSitsOut checks that an agent that never sends an update is drawn only nine times in 200 rounds. The
+// coordinator must exclude the agent for 1, 2, 4 … 64 rounds between these draws.
 func TestSilentAgentSitsOut(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.silent["a002"] = true
@@ -206,8 +208,8 @@ func TestSilentAgentSitsOut(t *testing.T) {
 	}
 }
 
-// TestSilenceTakesLittleTime checks that one silent agent of four delays only one round to its full deadline. Later
-// rounds wait for the agent only a fraction of the time that the others need.
+// TestSilenceTakesLittleTime checks that one silent agent of four extends only one round to the full deadline. Later
+// rounds must wait for the silent agent only a fraction of the time that the others need.
 func TestSilenceTakesLittleTime(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.takes = 8 * time.Second
@@ -228,8 +230,9 @@ func TestSilenceTakesLittleTime(t *testing.T) {
 	}
 }
 
-// TestSlowIsNotSilent checks that an agent that missed a deadline and is five times as slow as the others later gets
-// enough time. It must not be excluded again after its update was aggregated.
+// TestSlowIsNotSilent checks an agent that is five times as slow as the others and missed a deadline: later rounds must
+// give the agent enough time. After an update of the agent was aggregated, the coordinator must not exclude the agent
+// again.
 func TestSlowIsNotSilent(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.takes, d.slow = 8*time.Second, map[wire.AgentID]time.Duration{"a002": 39 * time.Second}
@@ -246,8 +249,8 @@ func TestSlowIsNotSilent(t *testing.T) {
 	}
 }
 
-// TestTurnsGrowWithTheFleet checks that an agent that is drawn in every tenth round on average is excluded for ten
-// rounds, not one.
+// TestTurnsGrowWithTheFleet checks that the first exclusion of an agent lasts ten rounds if each agent is drawn in
+// every tenth round on average.
 func TestTurnsGrowWithTheFleet(t *testing.T) {
 	cfg := driveConfig(4, 3)
 	d := newDrive(t, cfg, 40)
@@ -263,7 +266,7 @@ func TestTurnsGrowWithTheFleet(t *testing.T) {
 }
 
 // TestEndlessSilenceDoesNotStop checks that rounds continue to open with at least the minimum number of agents, even if
-// most or all agents are silent.
+// most or all agents never send an update.
 func TestEndlessSilenceDoesNotStop(t *testing.T) {
 	for _, silent := range []int{3, 5, 6} {
 		d := newDrive(t, driveConfig(6, 3), 6)
@@ -284,7 +287,7 @@ func TestEndlessSilenceDoesNotStop(t *testing.T) {
 }
 
 // TestSpoiledFoldSitsOut checks that an agent whose updates make models unusable is drawn less and less often, although
-// its updates pass all checks.
+// these updates pass all checks.
 func TestSpoiledFoldSitsOut(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.spoils["a001"] = true
@@ -299,7 +302,8 @@ func TestSpoiledFoldSitsOut(t *testing.T) {
 	}
 }
 
-// TestSittingOutSurvivesARestart checks that an excluded agent remains excluded after a restart of the coordinator.
+// TestSittingOutSurvivesARestart checks that an agent that is excluded from draws remains excluded after a restart of
+// the coordinator.
 func TestSittingOutSurvivesARestart(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.silent["a002"] = true
@@ -320,8 +324,8 @@ func TestSittingOutSurvivesARestart(t *testing.T) {
 	}
 }
 
-// TestReadmittedEarly checks that the present agents with the shortest remaining exclusion are readmitted if too few
-// other agents are present.
+// TestReadmittedEarly checks that the coordinator readmits the present agents with the shortest remaining exclusion if
+// too few other agents are present.
 func TestReadmittedEarly(t *testing.T) {
 	r := round.JournalRecord{Run: 1, Round: 1, Phase: round.CoordinatorIdle,
 		Plan: round.Plan{Kind: wire.KindTraining, BaseModel: blob("w0"), Exchange: spec.ExchangeParameters}}
@@ -345,8 +349,8 @@ func TestReadmittedEarly(t *testing.T) {
 	}
 }
 
-// TestFullDiskIsNotSilence checks that agents are not excluded if the host could not store their updates until just
-// before the deadline.
+// TestFullDiskIsNotSilence checks that agents are not excluded from later rounds if the host could not store their
+// updates until just before the deadline.
 func TestFullDiskIsNotSilence(t *testing.T) {
 	cfg := driveConfig(4, 3)
 	d := newDrive(t, cfg, 4)
@@ -364,7 +368,8 @@ func TestFullDiskIsNotSilence(t *testing.T) {
 	}
 }
 
-// TestLostLinkIsNotSilence checks that agents that could not reach the coordinator are not sidelined.
+// TestLostLinkIsNotSilence checks that agents are not excluded from later rounds if they could not reach the
+// coordinator.
 func TestLostLinkIsNotSilence(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	for i := range 4 {

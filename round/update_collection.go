@@ -21,7 +21,7 @@ func (c *CoordinatorMachine) openRound(now time.Time) {
 			c.judgeEdges()
 		}
 		switch {
-		case c.mixing.pendingParticipants != nil: // the request for edges is pending
+		case c.mixing.pendingParticipants != nil: // The request for the round's edges is pending.
 		case c.mixingBlockContinues(agents) && len(c.agentsWithoutEdges(c.record.Participants)) == 0:
 			c.continueMixingBlock(now, agents)
 		default:
@@ -30,7 +30,7 @@ func (c *CoordinatorMachine) openRound(now time.Time) {
 		return
 	}
 	how, l := c.cfg.Sampling, c.cfg.Participants+c.cfg.ExtraParticipants
-	if c.record.Plan.Kind == wire.KindStatistics { // each agent is drawn once
+	if c.record.Plan.Kind == wire.KindStatistics { // A statistics round draws each agent once.
 		how, l = spec.SamplingWithoutReplacement, len(agents)
 	}
 	var s IndexSampler
@@ -48,13 +48,13 @@ func (c *CoordinatorMachine) openRound(now time.Time) {
 	c.startCollectingUpdates(now)
 }
 
-// startCollectingUpdates announces the round of the record. The announcement lists the drawn agents, or they are
-// invited after it.
+// startCollectingUpdates announces the round of the record. Either the announcement lists the drawn agents, or the
+// coordinator invites them after the announcement.
 func (c *CoordinatorMachine) startCollectingUpdates(now time.Time) {
 	c.enterPhase(now, CoordinatorCollecting)
 	c.trackParticipants()
 	c.deadlinePause.roundInterrupted, c.deadlinePassed = !c.linkUp, false
-	// Agents whose exclusion ends with this round will change the edges of the next round.
+	// Agents whose exclusion from draws ends with this round will change the edges of the next round.
 	c.roster.edgesStale = true
 	c.phaseDeadline = now.Add(c.cfg.RoundTimeout)
 	c.saveJournalRecord(now)
@@ -83,7 +83,8 @@ func (c *CoordinatorMachine) inviteSilentParticipants(now time.Time) {
 	}
 }
 
-// inviteParticipant invites a participant and schedules a repetition in case it does not answer.
+// inviteParticipant sends an invitation to a participant, and schedules another invitation in case the participant does
+// not answer.
 func (c *CoordinatorMachine) inviteParticipant(now time.Time, p *participantProgress) {
 	if !c.announcement.isPublished {
 		return // The agent is invited after the announcement, or listed in it.
@@ -94,8 +95,9 @@ func (c *CoordinatorMachine) inviteParticipant(now time.Time, p *participantProg
 	}
 }
 
-// sendInvitation sends an invitation with the remaining time, which the agent measures on its own clock from the
-// arrival of the invitation. The step weight contains the weight K·p_k only if the server's average does not.
+// sendInvitation sends an invitation with the remaining time of the round, which the agent measures on its own clock
+// from the arrival of the invitation. The step weight in the invitation contains the agent's weight K·p_k only if the
+// server's average does not apply it.
 func (c *CoordinatorMachine) sendInvitation(now time.Time, p *participantProgress) {
 	weight := c.record.Plan.StepWeight(c.cfg.WeightPlacement, p.Weight)
 	c.emitEffect(SendInvitation{Agent: p.Agent, TimeLeft: c.roundTimeLeft(now), StepWeight: weight,
@@ -123,8 +125,8 @@ func (c *CoordinatorMachine) handleJoined(e JoinedReceived) {
 	}
 }
 
-// handleDeclined drops a participant that declined. It always replies, since an agent repeats the message until it
-// receives an answer.
+// handleDeclined ends the participation of an agent that declined. It always replies, since an agent repeats a declined
+// message until it receives an answer.
 func (c *CoordinatorMachine) handleDeclined(now time.Time, e DeclinedReceived) {
 	c.sendRoundStanding(e.Agent, wire.StatusNotSelected)
 	if p := c.markPresentAndFindParticipant(e.Agent, e.Round); p != nil && p.state < stateAccepted {
@@ -145,7 +147,7 @@ func (c *CoordinatorMachine) handleUpdateOffer(now time.Time, e UpdateOfferRecei
 	digest := e.Update.PayloadManifest.Hash
 	p := c.markPresentAndFindParticipant(e.Agent, e.Round)
 	if c.hasAcceptedUpdate(e.Agent, e.Run, e.Round, digest) {
-		c.emitEffect(SendUpdateAcceptance{e.Agent, e.Round, digest}) // the agent did not receive the acceptance
+		c.emitEffect(SendUpdateAcceptance{e.Agent, e.Round, digest}) // The agent did not receive the acceptance.
 		return
 	}
 	if c.isRoundBeingAggregated(e.Run, e.Round) {
@@ -153,7 +155,7 @@ func (c *CoordinatorMachine) handleUpdateOffer(now time.Time, e UpdateOfferRecei
 	}
 	if reason := c.checkUpdateOffer(p, e); reason != 0 {
 		c.refuseUpdate(e.Agent, e.Run, e.Round, digest, reason)
-		if reason == wire.RefuseMalformed { // the agent would send the same update again
+		if reason == wire.RefuseMalformed { // The agent would otherwise send the same malformed update again.
 			c.changeParticipantState(p, stateDroppedOut)
 			c.reassignDraws(now, p)
 			c.closeRoundIfReady(now)
@@ -182,7 +184,7 @@ func (c *CoordinatorMachine) hasAcceptedUpdate(a wire.AgentID, run wire.RunID, r
 }
 
 // resendAcceptances sends the acceptances of the current and the last closed round again, in id order. An agent that
-// did not receive its acceptance, due to a lost connection or a restart, would consider its work lost.
+// missed its acceptance, because of a lost connection or a restart, would otherwise consider its work lost.
 func (c *CoordinatorMachine) resendAcceptances() {
 	counted := &c.record.LastAcceptedUpdates
 	for _, a := range slices.Sorted(maps.Keys(counted.UpdateDigestByAgent)) {
@@ -195,23 +197,23 @@ func (c *CoordinatorMachine) resendAcceptances() {
 	}
 }
 
-// IsAgentWorking reports whether an agent has joined the open round and has not offered an update yet: it downloads or
-// trains.
+// IsAgentWorking reports whether an agent has joined the open round and has not offered an update yet. Such an agent
+// downloads the model or trains.
 func (c *CoordinatorMachine) IsAgentWorking(a wire.AgentID) bool {
 	p := c.progress.progressByAgent[a]
 	return p != nil && c.isInPhase(CoordinatorCollecting) && p.state == stateJoined && p.offeredUpdateDigest.IsZero()
 }
 
-// isRoundBeingAggregated reports whether a round is being aggregated or its end is not in the journal yet. The
-// coordinator does not refuse other updates of such a round, because the round may open again and the agents then offer
-// the updates again.
+// isRoundBeingAggregated reports whether a round is being aggregated or the end of the round is not in the journal yet.
+// The coordinator does not refuse updates of such a round: after a crash the round opens again, and the agents then
+// offer the same updates again.
 func (c *CoordinatorMachine) isRoundBeingAggregated(run wire.RunID, r wire.RoundID) bool {
 	return run == c.record.Run &&
 		(c.isInPhase(CoordinatorClosing) && r == c.record.Round || c.roundAwaitingDiscard != 0 &&
 			r == c.roundAwaitingDiscard)
 }
 
-// checkUpdateOffer returns the reason for refusing an offered update, or 0.
+// checkUpdateOffer returns the reason for refusing an offered update, or 0 if the update is acceptable.
 func (c *CoordinatorMachine) checkUpdateOffer(p *participantProgress, e UpdateOfferReceived) wire.UpdateRefusalReason {
 	plan := &c.record.Plan
 	switch {
@@ -248,7 +250,7 @@ func (c *CoordinatorMachine) handleUpdateStored(now time.Time, e UpdateStored) {
 	digest := e.Update.PayloadManifest.Hash
 	p := c.markPresentAndFindParticipant(e.Agent, e.Round)
 	if c.hasAcceptedUpdate(e.Agent, c.record.Run, e.Round, digest) {
-		return // repeated event
+		return // The event was already processed.
 	}
 	if c.isRoundBeingAggregated(c.record.Run, e.Round) {
 		return
@@ -307,9 +309,10 @@ type RoundOpened struct {
 	Kind             wire.RoundKind
 	BaseModelVersion wire.ModelVersion // version of the base model
 	EligibleAgents   int               // number K of eligible agents
-	Participants     []wire.AgentID    // drawn agents in id order
-	SidelinedAgents  []SidelinedAgent  // agents excluded from the draw and from K, in id order
-	ResponseLottery  ResponseLottery   // lottery that selected the agents to send a hello
+	Participants     []wire.AgentID    // drawn agents, in id order
+	// agents excluded from the draw and from the number K of eligible agents, in id order
+	SidelinedAgents []SidelinedAgent
+	ResponseLottery ResponseLottery // lottery that selected the agents to send a hello message
 }
 
 // Describe implements observe.Event. It also marks the run as not finished, because a finished run may continue.
@@ -361,8 +364,8 @@ func (e AgentDeclined) Describe(d *observe.EventDescription) {
 	d.Log(observe.Warn, "agent declined the round", "round", e.Round, "agent", e.Agent, "reason", e.Reason)
 }
 
-// Metrics of accepted updates. The buckets for norms span six decades, because the norm of an update depends on the
-// model; the number of local steps E_k is a count.
+// Metrics of accepted updates. The histogram buckets for norms span six decades, because the norm of an update depends
+// on the model. The number of local steps, E_k for agent k, is an integer count.
 var (
 	acceptedUpdatesMetric = observe.Counter("updates_accepted_total", "Updates that passed all checks.")
 	acceptanceDelayMetric = observe.Histogram("update_accepted_after_seconds",
@@ -386,8 +389,8 @@ type UpdateAccepted struct {
 	BytesSavedByCodec     int64 // bytes saved by the codec, compared with the uncompressed vector
 }
 
-// Describe implements observe.Event. Only updates of training rounds are measured, since the norm of a statistics
-// update has no meaning.
+// Describe implements observe.Event. It measures only updates of training rounds, since the norm of an update of column
+// statistics has no meaning.
 func (e UpdateAccepted) Describe(d *observe.EventDescription) {
 	d.IncCounter(acceptedUpdatesMetric)
 	d.ObserveHistogram(acceptanceDelayMetric, e.TimeSinceAnnouncement.Seconds())

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ByteSize is a number of bytes, written with a unit: "40MB" (powers of 1000) or "64KiB" (powers of 1024).
+// ByteSize is a number of bytes. As text it has a unit, such as "40MB" (powers of 1000) or "64KiB" (powers of 1024).
 type ByteSize int64
 
 // byteSizeUnits contains the units in the order in which String tries them.
@@ -19,7 +19,7 @@ var byteSizeUnits = []struct {
 	{"KiB", 1 << 10}, {"kB", 1e3}, {"B", 1},
 }
 
-// String formats the size in the largest unit that gives a whole number. ParseByteSize parses the result.
+// String formats the size in the largest unit in which it is a whole number. ParseByteSize can parse the result.
 func (s ByteSize) String() string {
 	for _, u := range byteSizeUnits {
 		if s != 0 && s%u.size == 0 {
@@ -29,8 +29,8 @@ func (s ByteSize) String() string {
 	return "0B"
 }
 
-// ParseByteSize parses a whole number with a unit. A missing unit is an error, since it could mean bytes, kilobytes or
-// megabytes.
+// ParseByteSize parses a whole number with a unit. A number without a unit is an error, since it could mean bytes,
+// kilobytes or megabytes.
 func ParseByteSize(text string) (ByteSize, error) {
 	for _, u := range byteSizeUnits {
 		number, ok := cutSuffixFold(text, u.name)
@@ -49,7 +49,7 @@ func ParseByteSize(text string) (ByteSize, error) {
 	return 0, fmt.Errorf("byte size %s has no unit: add a unit such as kB, MB or GB", text)
 }
 
-// cutSuffixFold is strings.CutSuffix ignoring case, since KB, kb and kB are all common.
+// cutSuffixFold is like strings.CutSuffix, but it ignores case, since KB, kb and kB are all common.
 func cutSuffixFold(s, suffix string) (before string, found bool) {
 	cut := len(s) - len(suffix)
 	if cut < 0 || !strings.EqualFold(s[cut:], suffix) {

@@ -19,7 +19,7 @@ import (
 //
 // All values are resampled and transformed values at grid points.
 type ColumnExpression struct {
-	InputName   string          // name of an input, or the calendar column "hour" or "weekday"
+	InputName   string          // name of an input, or one of the calendar columns "hour" and "weekday"
 	Operation   ColumnOperation // operation on the input; empty for the value itself
 	LagOrWindow time.Duration
 	Class       string
@@ -50,7 +50,7 @@ const (
 var durationOperations = []ColumnOperation{OperationLag, OperationMean, OperationMin, OperationMax, OperationStd,
 	OperationHorizon}
 
-// IsCalendar reports whether the column depends only on the time of the row.
+// IsCalendar reports whether the column depends only on the time of the row, such as "hour" and "weekday".
 func (c ColumnExpression) IsCalendar() bool {
 	return c.InputName == calendarHour || c.InputName == calendarWeekday
 }
@@ -122,8 +122,8 @@ func ParseColumnExpression(name string) (ColumnExpression, error) {
 	return c, nil
 }
 
-// ExpandFeatures replaces abbreviated features by full column names. It expands hour and weekday to sine and cosine,
-// and an input with classes to one column per class.
+// ExpandFeatures replaces abbreviated features by full column names. It replaces the calendar columns hour and weekday
+// by their sine and cosine, and an input with classes by one column per class.
 func (r *RowRecipe) ExpandFeatures(features []string) []string {
 	var all []string
 	for _, name := range features {
@@ -142,8 +142,8 @@ func (r *RowRecipe) ExpandFeatures(features []string) []string {
 	return all
 }
 
-// CheckColumns validates the features and the target of a valid recipe and reports errors under the task's key.
-// Features may be abbreviated.
+// CheckColumns validates the features and the target of a valid recipe, and reports errors under the task's
+// configuration key. The features may be abbreviated.
 func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, target string) {
 	var goal ColumnExpression
 	var err error
@@ -166,7 +166,7 @@ func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, 
 				err = r.checkTargetLeak(col, goal)
 			}
 			if c.AddError(at, err); err != nil {
-				break // report only the first, because all columns have the same error
+				break // Report only the first error, because all columns have the same error.
 			}
 			c.Require(!seen[col], at, "the column %q is listed twice", name)
 			seen[col] = true
@@ -216,7 +216,7 @@ func (r *RowRecipe) checkTarget(c ColumnExpression) error {
 	return nil
 }
 
-// checkTargetLeak returns an error if the feature c reveals the target value that the model must predict.
+// checkTargetLeak returns an error if the feature c reveals the target value, which the model must predict.
 func (r *RowRecipe) checkTargetLeak(c, target ColumnExpression) error {
 	switch {
 	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.InputName)].LabelLateness > 0:

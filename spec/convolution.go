@@ -2,23 +2,23 @@ package spec
 
 import "fmt"
 
-// Convolution describes the filter layers of a conv1d model. It reads the n features as InputChannels channels of
-// n/InputChannels steps each, one channel after the other. Other kinds of model have the zero value.
+// Convolution describes the filter layers of a conv1d model. The layers read the n features of a row as InputChannels
+// channels of n/InputChannels time steps each, one channel after the other. Other kinds of models have the zero value.
 type Convolution struct {
 	InputChannels int `yaml:"channels" json:"channels,omitempty"`
 	// KernelSteps is the number of time steps that each filter covers, in all channels.
 	KernelSteps int `yaml:"kernel" json:"kernel,omitempty"`
-	// FiltersPerLayer contains the number of filters of each layer, starting at the input.
+	// FiltersPerLayer contains the number of filters of each layer, starting with the layer next to the input.
 	FiltersPerLayer []int `yaml:"filters" json:"filters,omitempty"`
-	// PoolSteps is the number of time steps per max-pooling window. 1 means no pooling.
+	// PoolSteps is the number of time steps per max-pooling window. The value 1 means no pooling.
 	PoolSteps int `yaml:"pool" json:"pool,omitempty"`
 }
 
-// maxLayers is the maximum number of layers below the output layer.
+// maxLayers is the maximum number of layers between the input and the output layer.
 const maxLayers = 8
 
-// Check validates the convolution independently of the features and reports errors under the model's key. on is true if
-// the model is a conv1d, and hidden is the number of its other layers.
+// Check validates the convolution without the number of features, and reports errors under the model's configuration
+// key. The parameter on is true if the model is a conv1d, and hidden is the number of its other layers.
 func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	if !on {
 		const other = "this key is set to %v, but only the model kind conv1d supports this key: remove it"
@@ -50,7 +50,8 @@ func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 }
 
 // StepsByLayer returns the number of time steps of each filter layer after pooling, for rows with the given number of
-// features. It returns a [*FieldError] if the features do not fit, and the convolution must have passed [Model.Check].
+// features. It returns a [*FieldError] if the number of features does not fit. The convolution must have passed
+// [Model.Check].
 func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 	if features < 1 || features%v.InputChannels != 0 {
 		return nil, &FieldError{"channels", fmt.Sprintf("invalid number of channels %d: %d features cannot be "+

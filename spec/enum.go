@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// parseEnum sets dst to text if text is one of the known names. Otherwise it returns an error that lists them.
+// parseEnum sets dst to text if text is one of the known names. Otherwise it returns an error that lists the known
+// names.
 func parseEnum[W ~string](dst *W, text []byte, known []W) error {
 	if err := checkEnum(W(text), known); err != nil {
 		return err
@@ -23,7 +24,7 @@ func checkEnum[W ~string](word W, known []W) error {
 	return fmt.Errorf("want %s, got %q", JoinWithOr(known), string(word))
 }
 
-// RequireOneOf adds an error under key to c if got is not one of the known names.
+// RequireOneOf adds an error under key to c if got is not one of the names in known.
 func RequireOneOf[W ~string](c *ProblemList, key string, got W, known ...W) {
 	c.AddError(key, checkEnum(got, known))
 }

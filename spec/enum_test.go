@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// words describes one option type: its parsing, validation and valid names.
+// words describes one option type by its parsing, its validation and its valid names.
 type words struct {
 	name string
 	read func(text string) (string, error)
@@ -82,7 +82,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestRegression checks IsRegression and StandardizesTarget of every loss.
+// TestRegression checks the results of IsRegression and StandardizesTarget for every loss.
 func TestRegression(t *testing.T) {
 	tests := map[spec.LossKind]struct{ isRegression, standardizesTarget bool }{
 		spec.LossSquared: {true, true}, spec.LossFullSquared: {true, true}, spec.LossHuber: {true, true},

@@ -12,10 +12,11 @@ type ExchangeKind string
 
 // Kinds of vectors that agents can send.
 const (
-	// ExchangeParameters sends the parameter change Δ_k = ψ_k − w_{i−1}, the parameters after local training minus the
-	// base model (lecture, eq. (11)–(12)).
+	// ExchangeParameters sends the parameter change Δ_k = ψ_k − w_{i−1} of agent k in round i: the parameters after
+	// local training minus the base model (lecture, equations (11)–(12)).
 	ExchangeParameters ExchangeKind = "parameters"
-	ExchangeGradient   ExchangeKind = "gradient" // gradient g_k at the base model w_{i−1} (lecture, eq. (13)–(14))
+	// gradient g_k of agent k at the base model w_{i−1} of round i (lecture, equations (13)–(14))
+	ExchangeGradient ExchangeKind = "gradient"
 )
 
 var exchanges = []ExchangeKind{ExchangeParameters, ExchangeGradient}
@@ -26,15 +27,16 @@ func (e *ExchangeKind) UnmarshalText(text []byte) error { return parseEnum(e, te
 // Validate returns an error if the exchange kind is unknown.
 func (e ExchangeKind) Validate() error { return checkEnum(e, exchanges) }
 
-// NoiseLaw is the probability distribution of noise added to gradients to escape saddle points (2nd-order paper, eq.
-// (8)). The noise has mean zero and independent coordinates and does not protect privacy.
+// NoiseLaw is the probability distribution of the noise that is added to gradients to escape saddle points (2nd-order
+// paper, equation (8)). The noise has mean zero and independent coordinates, and it does not protect privacy.
 type NoiseLaw string
 
 // Noise distributions.
 const (
 	NoiseNone     NoiseLaw = "none"     // no noise is added
-	NoiseGaussian NoiseLaw = "gaussian" // normal distribution with variance σ²
-	NoiseLaplace  NoiseLaw = "laplace"  // Laplace distribution with density exp(−|v|/b)/(2b) and variance σ² = 2b²
+	NoiseGaussian NoiseLaw = "gaussian" // normal distribution with the variance σ²
+	// Laplace distribution with the density exp(−|v|/b)/(2b) and the variance σ² = 2b²
+	NoiseLaplace NoiseLaw = "laplace"
 )
 
 var noiseLaws = []NoiseLaw{NoiseNone, NoiseGaussian, NoiseLaplace}
@@ -51,16 +53,17 @@ type Codec string
 // Names of the codecs.
 const (
 	CodecRaw Codec = "raw" // elements are sent unchanged, in little-endian order
-	// 1 byte per element and a float32 scale per 256 elements. The codec is unbiased, because it rounds elements at
-	// random.
-	CodecInt8     Codec = "int8"
-	CodecInt4     Codec = "int4"     // like int8, with 4 bits per element
-	CodecSigns    Codec = "signs"    // sign bit of each element of the rotated vector, and one scale; biased
-	CodecBFloat16 Codec = "bfloat16" // upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
+	// CodecInt8 encodes each element in 1 byte, with a float32 scale per 256 elements. The codec is unbiased, because
+	// it rounds elements at random.
+	CodecInt8  Codec = "int8"
+	CodecInt4  Codec = "int4"  // like int8, but with 4 bits per element
+	CodecSigns Codec = "signs" // sign bit of each element of the randomly rotated vector, and one scale; biased
+	// upper half of each float32, rounded to nearest even: 2 bytes per element, with a relative error of at most 2⁻⁹
+	CodecBFloat16 Codec = "bfloat16"
 )
 
-// topKCodecName is the prefix of the name of a codec that sends only the elements with the largest magnitudes. The name
-// ends with the share of these elements.
+// topKCodecName is the prefix of the name of a codec that sends only the elements with the largest magnitudes. The
+// share of these elements follows the prefix.
 const topKCodecName = "top_k"
 
 // TopKCodec returns the name of the codec that sends only the given share of the elements, selected by magnitude. The
@@ -72,8 +75,8 @@ func TopKCodec(share float64) Codec {
 // defaultTopKShare is the share of the elements that the codec top_k sends if its name contains no share.
 const defaultTopKShare = 0.05
 
-// TopKShare returns the share of elements that a top_k codec sends. ok is false for other codecs, for non-canonical
-// numbers, and for shares of one half or more, where the raw codec is smaller.
+// TopKShare returns the share of elements that a top_k codec sends. The result ok is false for other codecs, for shares
+// that are not in canonical form, and for shares of one half or more, for which the codec raw is smaller.
 func (c Codec) TopKShare() (share float64, ok bool) {
 	text, found := strings.CutPrefix(string(c), topKCodecName+":")
 	share, err := strconv.ParseFloat(text, 64)
@@ -86,7 +89,7 @@ func (c Codec) Name() string {
 	return name
 }
 
-// Codecs returns all codecs, including top_k with its default share.
+// Codecs returns all codecs. The codec top_k has its default share.
 func Codecs() []Codec { return slices.Clone(codecs) }
 
 // CodecNames returns the names of all codecs.

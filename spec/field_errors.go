@@ -27,14 +27,15 @@ func (c *ProblemList) Require(ok bool, key, format string, args ...any) {
 	}
 }
 
-// AddError adds err as an error under key. It does nothing if err is nil.
+// AddError adds err to the list as an error under key. It does nothing if err is nil.
 func (c *ProblemList) AddError(key string, err error) {
 	if err != nil {
 		c.Require(false, key, "%v", err)
 	}
 }
 
-// AddSectionErrors adds all errors that were joined into err. If section is not empty, it is prepended to their keys.
+// AddSectionErrors adds all errors that were joined into err. If section is not empty, it prepends section to the keys
+// of these errors.
 func (c *ProblemList) AddSectionErrors(section string, err error) {
 	var joined interface{ Unwrap() []error }
 	field := (*FieldError)(nil)

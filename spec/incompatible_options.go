@@ -9,7 +9,7 @@ type OptionName string
 const (
 	OptionAlgorithm OptionName = "algorithm"
 	OptionSampling  OptionName = "sampling"
-	// weighting of agents; in an experiment "samples" if weights differ.
+	// weighting of agents; in an experiment, the value is "samples" if the weights of agents differ
 	OptionAgentWeights    OptionName = "weights"
 	OptionWeightPlacement OptionName = "weighting"
 	OptionExchange        OptionName = "exchange"
@@ -18,9 +18,9 @@ const (
 	OptionNormalize       OptionName = "step_size.normalize"
 	OptionServerEvery     OptionName = "mixing.server_every" // 0 means endless blocks, which continue across rounds
 	OptionProximal        OptionName = "proximal"
-	OptionCodec           OptionName = "codec" // codec of updates
+	OptionCodec           OptionName = "codec" // codec with which agents encode updates
 	OptionModelKind       OptionName = "model.kind"
-	// method for personal layers; "none" if no layers are personal.
+	// method of personal models; "none" if personal models are disabled
 	OptionPersonal OptionName = "personal.method"
 	OptionFinetune OptionName = "finetune.steps"
 )
@@ -35,7 +35,7 @@ const (
 	InExperimentFile  ConfigFileScope = "experiment"
 )
 
-// OptionCondition matches an option with the given value. With IsNegated it matches all other values.
+// OptionCondition matches an option with the given value. With IsNegated it matches an option with any other value.
 type OptionCondition struct {
 	Option      OptionName
 	OptionValue string
@@ -141,8 +141,8 @@ func (c ChosenOptions) Matches(p OptionCondition) bool {
 	return chosen && (word == p.OptionValue) != p.IsNegated
 }
 
-// CheckIncompatibilities adds an error to k for each incompatible pair of chosen values. keys maps options to their
-// keys in the file where these differ from the option's name.
+// CheckIncompatibilities adds an error to k for each incompatible pair of chosen values. The map keys contains the
+// configuration key of each option whose key in the file differs from its name.
 func (c ChosenOptions) CheckIncompatibilities(k *ProblemList, in ConfigFileScope, keys map[OptionName]string) {
 	key := func(o OptionName) string { return cmp.Or(keys[o], string(o)) }
 	for _, p := range Incompatibilities(in) {

@@ -6,9 +6,10 @@ type EdgeSource string
 // Methods that determine the neighbours of each agent.
 const (
 	// EdgesRadius connects agents within a radius of each other (FedDec paper, section 4).
-	EdgesRadius     EdgeSource = "radius"
-	EdgesFile       EdgeSource = "file"       // edges are read from a graph file whose nodes are agents
-	EdgesRing       EdgeSource = "ring"       // edges connect each agent with the next one in id order
+	EdgesRadius EdgeSource = "radius"
+	EdgesFile   EdgeSource = "file" // edges are read from a graph file in which each node is an agent
+	// edges connect each agent with the next agent in id order, and the last agent with the first
+	EdgesRing       EdgeSource = "ring"
 	EdgesComplete   EdgeSource = "complete"   // edges connect every pair of agents
 	EdgesDiscovered EdgeSource = "discovered" // edges connect agents that have discovered each other
 )
@@ -27,10 +28,10 @@ type EdgeWeightRule string
 // Rules for edge weights.
 const (
 	// EdgeWeightsMetropolis sets the weight w_ij = 1/(1 + max(d_i, d_j)) on the edge between agents i and j, where d_i
-	// is the number of neighbours of agent i.
+	// and d_j are the numbers of neighbours of the two agents.
 	EdgeWeightsMetropolis EdgeWeightRule = "metropolis"
-	// EdgeWeightsBestConstant sets the weight 2/(λ₁+λ_{n−1}) on all edges, from the largest and the smallest positive
-	// eigenvalue of the graph Laplacian. No other constant weight converges faster (Xiao, Boyd 2004).
+	// EdgeWeightsBestConstant sets the weight 2/(λ₁+λ_{n−1}) on all edges, where λ₁ and λ_{n−1} are the largest and the
+	// smallest positive eigenvalue of the graph Laplacian. No other constant weight converges faster (Xiao, Boyd 2004).
 	EdgeWeightsBestConstant EdgeWeightRule = "best-constant"
 	// EdgeWeightsMaxDegree sets the weight 1/(largest number of neighbours) on all edges (Xiao, Boyd 2004).
 	EdgeWeightsMaxDegree EdgeWeightRule = "max-degree"

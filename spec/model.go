@@ -6,21 +6,24 @@ import (
 	"slices"
 )
 
-// LossKind is the loss of a sample with features h and target γ, given the model output z. Without hidden layers, z =
-// hᵀw.
+// LossKind is the kind of loss of a sample, given the model output z and the target γ. For a model without hidden
+// layers, the output is z = hᵀw for the features h and the parameters w.
 type LossKind string
 
 // Kinds of loss.
 const (
-	LossSquared  LossKind = "squared"  // squared loss ½(γ − z)² with gradient −h(γ − z) (lecture, eq. (36)–(37))
-	LossLogistic LossKind = "logistic" // logistic loss ln(1 + exp(−γz)) for targets γ = ±1 (lecture, eq. (15))
-	LossSoftmax  LossKind = "softmax"  // cross-entropy ln Σ_c exp(z_c) − z_γ of the true class γ = 0 … C−1
-	// LossHuber is ½r² for residuals |r| ≤ δ and δ(|r| − δ/2) beyond, where r = z − γ. Outliers have at most the
-	// gradient of rows at |r| = δ.
+	// squared loss ½(γ − z)² of the output z for the target γ (lecture, equations (36)–(37))
+	LossSquared LossKind = "squared"
+	// logistic loss ln(1 + exp(−γz)) of the output z for the target γ = ±1 (lecture, equation (15))
+	LossLogistic LossKind = "logistic"
+	// cross-entropy loss ln Σ_c exp(z_c) − z_γ of the outputs z_c for the true class γ = 0 … C−1
+	LossSoftmax LossKind = "softmax"
+	// LossHuber is the Huber loss of the residual r = z − γ: ½r² for |r| ≤ δ, and δ(|r| − δ/2) for larger residuals. An
+	// outlier therefore has at most the gradient of a row with |r| = δ.
 	LossHuber LossKind = "huber"
-	// LossFullSquared is the squared loss (γ − z)² without the factor ½, with the gradient −2h(γ − z), as in the
-	// regression (1/M)‖Xz − Y‖² of the FedDec paper. Only simulations support it, because the protocol has no code for
-	// it.
+	// LossFullSquared is the squared loss (γ − z)² without the factor ½, whose gradient is −2h(γ − z), as in the
+	// regression (1/M)‖Xz − Y‖² of the FedDec paper. Only simulations support this loss, because the protocol has no
+	// code for it.
 	LossFullSquared LossKind = "full_squared"
 )
 
@@ -29,7 +32,7 @@ var lossKinds = []LossKind{LossSquared, LossLogistic, LossSoftmax, LossHuber, Lo
 // LossKinds returns all losses.
 func LossKinds() []LossKind { return slices.Clone(lossKinds) }
 
-// DeviceLossKinds returns the losses that devices can train on. Each has a code in the protocol.
+// DeviceLossKinds returns the losses with which devices can train. Each of these losses has a code in the protocol.
 func DeviceLossKinds() []LossKind {
 	return slices.DeleteFunc(LossKinds(), func(r LossKind) bool { return r == LossFullSquared })
 }
@@ -46,9 +49,9 @@ func (r LossKind) IsRegression() bool {
 	return r == LossSquared || r == LossFullSquared || r == LossHuber
 }
 
-// StandardizesTarget reports whether a statistics round standardises the target; it is false for losses that accept
-// only certain targets. For other losses, scaling targets and outputs by s must scale the loss by s², because reported
-// risks are converted with that factor.
+// StandardizesTarget reports whether a statistics round standardises the target. It is false for losses that accept
+// only certain target values. For other losses, scaling targets and outputs by a factor s must scale the loss by s²,
+// because reported risks are converted with that factor.
 func (r LossKind) StandardizesTarget() bool {
 	return r == LossSquared || r == LossFullSquared || r == LossHuber
 }
@@ -71,7 +74,7 @@ func (a *Activation) UnmarshalText(text []byte) error { return parseEnum(a, text
 // Validate returns an error if the activation is unknown.
 func (a Activation) Validate() error { return checkEnum(a, activations) }
 
-// ModelKind is a kind of model.
+// ModelKind is the kind of a model, such as "linear" or "mlp".
 type ModelKind string
 
 // Kinds of model.
@@ -80,7 +83,7 @@ const (
 	ModelLogistic ModelKind = "logistic" // logistic regression with two classes
 	ModelSoftmax  ModelKind = "softmax"  // softmax regression with several classes
 	ModelMLP      ModelKind = "mlp"      // multi-layer perceptron with any loss
-	// ModelAutoencoder is a multi-layer perceptron that reconstructs its features. Rows have no target.
+	// ModelAutoencoder is a multi-layer perceptron that reconstructs its features. Its rows have no target.
 	ModelAutoencoder ModelKind = "autoencoder"
 	// ModelConv1D applies convolution filters to windows of time series, followed by fully connected layers. It
 	// supports any loss.
@@ -105,8 +108,8 @@ func (k ModelKind) Validate() error { return checkEnum(k, append(ModelKinds(), M
 // HasTarget reports whether the model predicts a target column.
 func (k ModelKind) HasTarget() bool { return k != ModelAutoencoder && k != ModelExternal }
 
-// lossKindByModelKind maps kinds of models without hidden layers to the loss that they imply. All other models without
-// hidden layers are linear.
+// lossKindByModelKind contains the loss that a kind of model without hidden layers implies. All kinds without hidden
+// layers that are missing in the map are linear.
 var lossKindByModelKind = map[ModelKind]LossKind{ModelLogistic: LossLogistic, ModelSoftmax: LossSoftmax}
 
 // ModelKindFromLayers returns the kind of a fully connected model with the given number of hidden layers and loss.
@@ -122,7 +125,8 @@ func ModelKindFromLayers(hidden int, r LossKind) ModelKind {
 	return ModelLinear
 }
 
-// FollowsFromLayers reports whether ModelKindFromLayers can return this kind. A task then omits the kind.
+// FollowsFromLayers reports whether this kind follows from the layers and the loss of a model (see
+// ModelKindFromLayers). A task then omits the kind.
 func (k ModelKind) FollowsFromLayers() bool {
 	return k == ModelLinear || k == ModelMLP || lossKindByModelKind[k] != ""
 }
@@ -135,7 +139,7 @@ type Model struct {
 	// Convolution describes the filter layers of a conv1d model.
 	Convolution `yaml:",inline"`
 	// HiddenUnits contains the number of units of each fully connected hidden layer of an mlp, an autoencoder or a
-	// conv1d, starting at the input.
+	// conv1d, starting with the layer next to the input.
 	HiddenUnits []int      `yaml:"hidden" json:"hidden"`
 	Activation  Activation `yaml:"activation" json:"activation"` // activation function of the hidden layers
 	// Risk is the loss of an mlp or conv1d model. For a linear model it is squared or huber.
@@ -146,18 +150,18 @@ type Model struct {
 	Ridge float64 `yaml:"ridge" json:"ridge"`
 	// FrozenTensors lists the layers ("layer0") or tensors ("layer0.weight") that training does not change.
 	FrozenTensors []string `yaml:"frozen" json:"frozen"`
-	// TrainerName is the name of the external model's program in the devices' configuration.
+	// TrainerName is the name of the program that trains an external model, as in the devices' configuration.
 	TrainerName string `yaml:"trainer" json:"trainer,omitempty"`
-	// InitialModelFile is the path of a safetensors file with the initial model of new runs. Empty means random initial
-	// values, and an external model takes its tensors from this file.
+	// InitialModelFile is the path of a safetensors file with the initial model of new runs. If it is empty, the
+	// initial values are random. An external model takes its tensors from this file.
 	InitialModelFile string `yaml:"initial" json:"initial,omitempty"`
 }
 
 // maxUnits is the maximum number of units per layer and the maximum number of classes.
 const maxUnits = 65536
 
-// EffectiveLossKind returns the loss used for training, which is the field Risk for an mlp or conv1d and follows from
-// the model's kind otherwise.
+// EffectiveLossKind returns the loss used for training. For an mlp or conv1d it is the field Risk; for other models it
+// follows from the kind of the model.
 func (m *Model) EffectiveLossKind() LossKind {
 	switch m.Kind {
 	case ModelLinear:
@@ -171,7 +175,8 @@ func (m *Model) EffectiveLossKind() LossKind {
 	return cmp.Or(lossKindByModelKind[m.Kind], m.Risk)
 }
 
-// OutputCount returns the number of model outputs, which is the number of classes or 1.
+// OutputCount returns the number of model outputs: the number of classes for a classifier with several classes, and
+// otherwise 1.
 func (m *Model) OutputCount() int { return max(m.Classes, 1) }
 
 // Check validates the model settings and reports errors under key.
@@ -218,8 +223,8 @@ func (m *Model) Check(c *ProblemList, key string) {
 		"negative", m.Ridge)
 }
 
-// CheckTensorNames reports each name that is not in want, under the key of the list. If want is nil, it accepts the
-// model's tensors, its layers and "last".
+// CheckTensorNames reports each element of names that is not in want, under the configuration key of the list. If want
+// is nil, it accepts the names of the model's tensors and layers, and "last".
 func (m *Model) CheckTensorNames(c *ProblemList, key string, names, want []string) {
 	if want == nil {
 		want = append(m.tensorNames(), "last")

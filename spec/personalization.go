@@ -7,11 +7,12 @@ type PersonalMethod string
 
 // Methods of personalisation.
 const (
-	// PersonalLayers keeps some tensors personal and trains them together with the shared ones (Arivazhagan et al.
-	// 2019).
+	// PersonalLayers keeps some tensors on each agent and trains them together with the shared tensors (Arivazhagan et
+	// al. 2019).
 	PersonalLayers PersonalMethod = "layers"
-	// PersonalDitto trains a personal model v_k in addition to the shared model w, with v_k ← v_k − μ(g_k(v_k) + λ(v_k
-	// − w_{i−1})) (Li et al. 2021).
+	// PersonalDitto trains a personal model v_k of agent k in addition to the shared model w. Each step is v_k ← v_k −
+	// μ(g_k(v_k) + λ(v_k − w_{i−1})), where g_k is the gradient and w_{i−1} is the base model of round i (Li et al.
+	// 2021).
 	PersonalDitto PersonalMethod = "ditto"
 )
 
@@ -23,11 +24,11 @@ func (m *PersonalMethod) UnmarshalText(text []byte) error { return parseEnum(m, 
 // Validate returns an error if the personalisation method is unknown.
 func (m PersonalMethod) Validate() error { return checkEnum(m, personalMethods) }
 
-// PersonalOptions contains the settings under the key "personal" in a task or an experiment. The method "layers"
-// without any layers disables personal models.
+// PersonalOptions contains the settings under the key "personal" in a task or an experiment. The method "layers" with
+// an empty list of layers disables personal models.
 type PersonalOptions struct {
 	Method PersonalMethod `yaml:"method" json:"method"`
-	// names of personal tensors or layers; "last" is the last layer
+	// names of personal tensors or layers; "last" stands for the last layer
 	Layers      []string `yaml:"layers" json:"layers"`
 	DittoLambda float64  `yaml:"lambda" json:"lambda"`
 }

@@ -5,10 +5,11 @@ type Algorithm string
 
 // Federated learning algorithms.
 const (
-	// FedAvg is federated averaging: in each round, L drawn agents train and send updates, which the server averages.
+	// FedAvg is federated averaging: in each round, L drawn agents train and send their updates, which the server
+	// averages.
 	FedAvg Algorithm = "fedavg"
-	// FedDec is Algorithm 1 of the FedDec paper. All K agents train and average with their neighbours, and L of them
-	// send updates to the server.
+	// FedDec is Algorithm 1 of the FedDec paper. All K agents train and average their parameters with their neighbours,
+	// and L of the agents send updates to the server.
 	FedDec Algorithm = "feddec"
 )
 
@@ -25,7 +26,7 @@ type ParticipantSampling string
 
 // Sampling methods.
 const (
-	// SamplingWithoutReplacement draws agents uniformly, each at most once per round (ch. 5, eq. (5.8)).
+	// SamplingWithoutReplacement draws agents uniformly, each at most once per round (ch5, equation (5.8)).
 	SamplingWithoutReplacement ParticipantSampling = "without_replacement"
 	// SamplingWithReplacement draws agents uniformly with replacement. An agent may be drawn several times in a round.
 	SamplingWithReplacement ParticipantSampling = "with_replacement"
@@ -42,7 +43,8 @@ func (s *ParticipantSampling) UnmarshalText(text []byte) error { return parseEnu
 // Validate returns an error if the sampling method is unknown.
 func (s ParticipantSampling) Validate() error { return checkEnum(s, samplings) }
 
-// AgentWeightRule is the rule for the weights p_k of the agents in the weighted sum Σ p_k J_k of their risks.
+// AgentWeightRule is the rule for the weights p_k of the agents k in the aggregate risk Σ p_k J_k, where J_k is the
+// risk of agent k.
 type AgentWeightRule string
 
 // Rules for agent weights.
@@ -65,12 +67,13 @@ func (w AgentWeightRule) Validate() error { return checkEnum(w, agentWeightRules
 // average.
 type WeightPlacement string
 
-// Places where an agent's weight p_k is applied (2nd-order paper, eq. (5)).
+// Places where the weight p_k of agent k is applied (2nd-order paper, equation (5)).
 const (
-	// WeightInStepSize multiplies the local step size by the weight, μ_k = μ·K·p_k/E_k, where E_k is the number of
-	// local steps.
+	// WeightInStepSize multiplies the local step size of agent k by the agent's weight: μ_k = μ·K·p_k/E_k, where K is
+	// the number of agents and E_k is the number of local steps.
 	WeightInStepSize WeightPlacement = "step"
-	// WeightInServerMean multiplies the updates Δ_k by the weights in the server's average w + (K/L) Σ p_k Δ_k.
+	// WeightInServerMean multiplies the updates Δ_k by the agents' weights p_k in the server's average w + (K/L) Σ p_k
+	// Δ_k over L of K agents.
 	WeightInServerMean WeightPlacement = "mean"
 )
 

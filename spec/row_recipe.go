@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// RowRecipe contains the rules for making rows from readings: a time grid and the inputs. The task's features and
-// target name the columns (see [ColumnExpression]), and with the zero value each line of the source is a row.
+// RowRecipe contains the rules for making rows from readings: a time grid and the inputs. The features and the target
+// of the task are the names of the columns (see [ColumnExpression]). With the zero value, each line of the source is a
+// row.
 type RowRecipe struct {
 	Grid   TimeGrid
 	Inputs []InputSeries
 }
 
-// TimeGrid contains the settings under the key "grid" of a task. The grid points are the multiples of Step in UTC, and
-// point t represents the readings in the interval (t − Step, t].
+// TimeGrid contains the settings under the key "grid" of a task. The grid points are the multiples of Step in UTC. The
+// grid point t represents the readings in the interval (t − Step, t].
 type TimeGrid struct {
 	Step time.Duration `yaml:"step"`
 	// Lateness is the maximum age of a reading on arrival, relative to the newest reading of the same source.
@@ -24,15 +25,15 @@ type TimeGrid struct {
 	TimeZone string `yaml:"zone"`
 }
 
-// InputSeries is a quantity that devices measure. It is an entry under the key "inputs" of a task.
+// InputSeries is a quantity that devices measure. It is configured by an entry under the key "inputs" of a task.
 type InputSeries struct {
 	Name string `yaml:"name"`
 	Unit string `yaml:"unit"` // unit of the values in rows, to which devices convert their readings; may be empty
-	// ValidRange contains the minimum and the maximum valid value. Readings outside this range are ignored. If it is
-	// empty, all finite values are valid.
+	// ValidRange contains the minimum and the maximum valid value. Readings outside this range are ignored. If
+	// ValidRange is empty, all finite values are valid.
 	ValidRange []float64 `yaml:"range"`
-	// Resampling is the method for computing the value of a grid point. Empty means mean, or last for an input with
-	// classes.
+	// Resampling is the method for computing the value of a grid point. If it is empty, the method is mean, or last for
+	// an input with classes.
 	Resampling Resampling     `yaml:"join"`
 	Transform  ValueTransform `yaml:"scale"` // function that is applied to the values; empty means none
 	// Classes contains the possible texts of a non-numeric input. The value of a reading is the index of its text in
@@ -44,10 +45,10 @@ type InputSeries struct {
 	// MaxAge is the maximum age of a reading that represents a grid point. It is set if and only if Resampling is
 	// ResampleHeld.
 	MaxAge time.Duration `yaml:"max_age"`
-	// StuckAfter is the time after which unchanged readings are ignored, until the value changes, because the sensor
-	// may be stuck. 0 disables the check.
+	// StuckAfter is the time after which unchanged readings are ignored until the value changes, because the sensor may
+	// be stuck. The value 0 disables the check.
 	StuckAfter time.Duration `yaml:"stuck"`
-	// MaxJump is the maximum change of the value per grid step, or 0 for no limit. Readings after a larger change are
+	// MaxJump is the maximum change of the value per grid step; 0 means no limit. After a larger change, readings are
 	// ignored until three consecutive readings agree.
 	MaxJump float64 `yaml:"jump"`
 }
@@ -55,17 +56,17 @@ type InputSeries struct {
 // Resampling is the method for computing the value of a grid point from the readings in its interval.
 type Resampling string
 
-// Resampling methods. A grid point without readings has no value, except with ResampleHeld, and except that a count is
-// 0 after the input's first reading.
+// Resampling methods. A grid point without readings has no value, with two exceptions: ResampleHeld uses an earlier
+// reading, and a count is 0 after the input's first reading.
 const (
 	ResampleMean  Resampling = "mean"
-	ResampleLast  Resampling = "last" // value of the newest reading
+	ResampleLast  Resampling = "last" // value of the newest reading in the interval
 	ResampleMax   Resampling = "max"
 	ResampleMin   Resampling = "min"
 	ResampleSum   Resampling = "sum"
-	ResampleCount Resampling = "count" // number of readings
-	// ResampleHeld is for sensors that report only changes. The value is the value of the newest reading, also of an
-	// earlier point, up to an age of MaxAge.
+	ResampleCount Resampling = "count" // number of readings in the interval
+	// ResampleHeld is for sensors that report only changes. The value of a grid point is the value of the newest
+	// reading, even if the reading belongs to an earlier grid point, up to the age MaxAge.
 	ResampleHeld Resampling = "held"
 )
 
@@ -101,7 +102,7 @@ const (
 	MaxInputs = 256
 	// MaxClasses is the maximum number of classes of an input.
 	MaxClasses = 256
-	// MaxSpanPoints is the maximum number of grid points that a column, a label's delay or a lateness may span.
+	// MaxSpanPoints is the maximum number of grid points that a column, the delay of a label or a lateness may span.
 	MaxSpanPoints = 10_000
 	// MaxGridDuration is the maximum duration in a recipe, because messages encode durations as 32-bit milliseconds.
 	MaxGridDuration time.Duration = math.MaxUint32 * time.Millisecond
@@ -130,7 +131,7 @@ func (r RowRecipe) WithDefaults() RowRecipe {
 	return RowRecipe{r.Grid, inputs}
 }
 
-// InputIndex returns the index of the named input, or −1 if it does not exist.
+// InputIndex returns the index of the input with the given name, or −1 if there is no such input.
 func (r *RowRecipe) InputIndex(name string) int {
 	for i := range r.Inputs {
 		if r.Inputs[i].Name == name {
@@ -140,8 +141,8 @@ func (r *RowRecipe) InputIndex(name string) int {
 	return -1
 }
 
-// Check validates the grid and the inputs of a recipe with defaults, and reports errors under the task's key. A recipe
-// without inputs must be the zero value.
+// Check validates the grid and the inputs of a recipe whose defaults are set, and reports errors under the task's
+// configuration key. A recipe without inputs must be the zero value.
 func (r *RowRecipe) Check(c *ProblemList, key string) {
 	g := key + ".grid"
 	if len(r.Inputs) == 0 {

@@ -65,7 +65,7 @@ func TestRecipeOfNothing(t *testing.T) {
 	}
 }
 
-// TestRecipeProblems checks that each error is reported alone and under its key.
+// TestRecipeProblems checks that each invalid value is reported as a single error under its configuration key.
 func TestRecipeProblems(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(r *RowRecipe)

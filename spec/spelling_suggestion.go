@@ -1,7 +1,7 @@
 package spec
 
-// ClosestSpelling returns the candidate most similar to a misspelled name, or "" if none has at most one mistake per
-// three characters. It applies fold to all names before comparing them.
+// ClosestSpelling returns the candidate that is most similar to a misspelled name. It returns "" if every candidate has
+// more than one mistake per three characters. It applies fold to all names before it compares them.
 func ClosestSpelling(name string, candidates []string, fold func(string) string) string {
 	name = fold(name)
 	best, bestDistance := "", len(name)/3+1
@@ -13,8 +13,8 @@ func ClosestSpelling(name string, candidates []string, fold func(string) string)
 	return best
 }
 
-// editDistance returns the optimal string alignment distance: the number of bytes to insert, delete, replace or swap
-// with their neighbour to turn a into b.
+// editDistance returns the optimal string alignment distance between a and b: the minimum number of bytes that must be
+// inserted, deleted, replaced or swapped with a neighbouring byte to turn a into b.
 func editDistance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

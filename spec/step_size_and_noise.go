@@ -2,24 +2,26 @@ package spec
 
 import "math"
 
-// StepSize is the key step_size of a task and of an experiment: the constant μ or, with IsDiminishing,
+// StepSize contains the settings under the key "step_size" in a task or an experiment. The step size is either the
+// constant μ or, with IsDiminishing, decays (FedDec paper, Theorem 1):
 //
 //	η_t = 2/(μ_sc(γ+t)), γ = max{8 L_s/μ_sc − 1, H}
 //
-// (feddec Thm 1), where t counts local steps across rounds and H is the number of local steps between server rounds.
+// Here t counts local steps across rounds, and H is the number of local steps between two server rounds.
 type StepSize struct {
 	Constant float64 `yaml:"constant" json:"constant"` // constant step size μ; unused if IsDiminishing is set
-	// NormalizesStepSize divides the step size by the number of local steps E_k (ch. 5, eq. (5.26)). Without it, the
-	// limit is the one in ch. 5, problem 5.1. FedDec does not normalise.
+	// NormalizesStepSize divides the step size of agent k by the number E_k of its local steps (ch5, equation (5.26)).
+	// Without this division, the iterates converge to the limit in ch5, problem 5.1. FedDec does not divide the step
+	// size.
 	NormalizesStepSize bool `yaml:"normalize" json:"normalize"`
 	IsDiminishing      bool `yaml:"diminishing" json:"diminishing"`
-	// StrongConvexity is the strong convexity constant μ_sc of the risk. In an experiment, 0 means the value of the
-	// experiment's problem.
+	// StrongConvexity is the strong convexity constant μ_sc of the risk. In an experiment, 0 means that the value of
+	// the experiment's problem is used.
 	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"`
-	// Smoothness is the smoothness constant L_s of the risk. In an experiment, 0 means the value of the experiment's
-	// problem.
+	// Smoothness is the smoothness constant L_s of the risk. In an experiment, 0 means that the value of the
+	// experiment's problem is used.
 	Smoothness float64 `yaml:"smoothness" json:"smoothness"`
-	// DecayOffset is the offset γ of the diminishing step size. 0 means the value given by the formula.
+	// DecayOffset is the offset γ of the diminishing step size; 0 means that the formula for γ is used.
 	DecayOffset float64 `yaml:"gamma" json:"gamma"`
 }
 
@@ -43,7 +45,7 @@ func (s StepSize) Check(c *ProblemList, key string) {
 }
 
 // GradientNoise contains the settings under the key "gradient_noise" in a task or an experiment: the noise v that is
-// added to each gradient (2nd-order paper, eq. (8)). The zero value adds no noise.
+// added to each gradient (2nd-order paper, equation (8)). The zero value adds no noise.
 type GradientNoise struct {
 	Law      NoiseLaw `yaml:"law" json:"law"`
 	Variance float64  `yaml:"variance" json:"variance"`
@@ -66,7 +68,7 @@ func (n GradientNoise) Check(c *ProblemList, key string) {
 	}
 }
 
-// CheckLocalStepProbability validates the probability δ_k with which an agent takes a local step, and reports errors
+// CheckLocalStepProbability validates the probability δ_k with which an agent k takes a local step, and reports errors
 // under key.
 func CheckLocalStepProbability(c *ProblemList, key string, p float64) {
 	c.Require(p > 0 && p <= 1, key, "invalid value %v: must be more than 0 and at most 1", p)

@@ -62,7 +62,7 @@ func TestCheckProbability(t *testing.T) {
 	}
 }
 
-// wantProblem checks for exactly one error, or none if want is empty.
+// wantProblem checks that err contains exactly the one error want, or that err is nil if want is empty.
 func wantProblem(t *testing.T, of any, err error, want string) {
 	t.Helper()
 	got := ""

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TimeWindow is a window of local time on certain days of the week. If To is not later than From, it spans midnight and
-// belongs to the day on which it starts.
+// TimeWindow is a window of local time on certain days of the week. If To is not later than From, the window spans
+// midnight and belongs to the day on which it starts.
 type TimeWindow struct {
 	Days     [7]bool       // days on which the window starts, indexed by time.Weekday
 	From, To time.Duration // start and end as local time since midnight
@@ -79,7 +79,7 @@ func weekdayIndex(name string) int {
 	return -1
 }
 
-// timeOfDay returns the duration from midnight to h:m, or −1 if the time is invalid.
+// timeOfDay returns the duration from midnight to the time h:m, or −1 if the time is invalid.
 func timeOfDay(h, m int) time.Duration {
 	if h < 0 || h > 24 || m < 0 || m > 59 || h == 24 && m > 0 {
 		return -1
@@ -103,9 +103,9 @@ func (all TimeWindows) Contain(at time.Time) bool {
 	return len(all) == 0
 }
 
-// NextTimeInside returns the first time from then on that is in one of the windows, in the zone of from. It checks each
-// minute, so clock changes need no special handling: a window in a skipped hour is skipped, and one in a repeated hour
-// occurs twice.
+// NextTimeInside returns the first time, not earlier than from, that is in one of the windows, in the time zone of
+// from. It checks each minute, so clock changes need no special handling: a window in a skipped hour does not occur,
+// and a window in a repeated hour occurs twice.
 func (all TimeWindows) NextTimeInside(from time.Time) time.Time {
 	if all.Contain(from) {
 		return from

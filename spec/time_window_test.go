@@ -29,7 +29,7 @@ func zone(t *testing.T, name string) *time.Location {
 func TestWindowsContain(t *testing.T) {
 	for _, c := range []struct {
 		windows []string
-		in, out []string // times inside and outside the windows, in March 2026, which begins on a Sunday
+		in, out []string // times inside and outside the windows, in March 2026, whose first day is a Sunday
 	}{
 		{[]string{"22:00-06:30"}, []string{"1 22:00:00", "1 23:59:59", "2 00:00:00", "2 06:29:59"},
 			[]string{"1 21:59:59", "1 06:30:00", "1 12:00:00"}},
@@ -63,14 +63,15 @@ func TestWindowsContain(t *testing.T) {
 	}
 }
 
-// TestWindowsNext checks the next opening across clock changes. In Berlin the clock changes from 2:00 to 3:00 on 29
-// March 2026 and from 3:00 back to 2:00 on 25 October; on Lord Howe Island it changes by half an hour.
+// TestWindowsNext checks the next opening of a window across clock changes. In Berlin the clock changes from 2:00 to
+// 3:00 on 29 March 2026, and from 3:00 back to 2:00 on 25 October. On Lord Howe Island the clock changes by half an
+// hour.
 func TestWindowsNext(t *testing.T) {
 	for name, c := range map[string]struct {
 		zone    string
 		windows []string
-		from    string // start time in the zone of the test
-		want    string // expected next opening in UTC
+		from    string // start time, in the time zone of the test
+		want    string // expected time of the next opening, in UTC
 	}{
 		"inside":         {"UTC", []string{"22:00-06:00"}, "2026-03-01T23:00:07Z", "2026-03-01T23:00:07Z"},
 		"tonight":        {"UTC", []string{"22:00-06:00"}, "2026-03-01T06:00:00Z", "2026-03-01T22:00:00Z"},

@@ -15,8 +15,8 @@ func AgentRandomKey(agent wire.AgentID) uint64 {
 	return binary.LittleEndian.Uint64(h[:])
 }
 
-// AgentRand returns the random generator of an agent in a round, where stream is the agent's [AgentRandomKey]. It
-// depends only on the arguments, so a repeated round draws the same numbers.
+// AgentRand returns the random generator of an agent in a round. The parameter stream is the agent's [AgentRandomKey].
+// The generator depends only on the arguments, so that a repeated round draws the same numbers.
 func AgentRand(seed uint64, round wire.RoundID, stream uint64) *rand.Rand {
 	var pcg rand.PCG
 	ReseedAgentRand(&pcg, seed, round, stream)
@@ -29,8 +29,8 @@ func ReseedAgentRand(pcg *rand.PCG, seed uint64, round wire.RoundID, stream uint
 	pcg.Seed(mixBits(mixBits(seed)+uint64(round)), stream)
 }
 
-// mixBits is the output function of SplitMix64, which spreads each bit of x over all 64 bits. It makes the seeds of
-// successive rounds unrelated.
+// mixBits is the output function of the SplitMix64 generator, which spreads each bit of x over all 64 bits. It makes
+// the seeds of successive rounds unrelated.
 func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -38,13 +38,14 @@ func mixBits(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// CodecSeed returns the seed for [AgentRand] with which codecs round at random during encoding.
-func CodecSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // 0x7061636b is "pack"
+// CodecSeed returns the seed for [AgentRand] that determines the random rounding of codecs.
+func CodecSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // The constant 0x7061636b is the text "pack" in ASCII.
 
-// PersonalStepsSeed returns the seed for [AgentRand] with which an agent trains its personal model. The separate seed
-// keeps the round's other random numbers unchanged.
-func PersonalStepsSeed(seed uint64) uint64 { return mixBits(seed ^ 0x6f776e) } // 0x6f776e is "own"
+// PersonalStepsSeed returns the seed for [AgentRand] with which an agent trains its personal model. Since this seed is
+// separate, the other random numbers of a round do not change.
+// The constant 0x6f776e is the text "own" in ASCII.
+func PersonalStepsSeed(seed uint64) uint64 { return mixBits(seed ^ 0x6f776e) }
 
-// RiskSampleSeed returns the seed for selecting the rows on which an agent computes reported risks. It is the same in
-// all rounds of a run, and stream is the agent's [AgentRandomKey].
+// RiskSampleSeed returns the seed for selecting the rows on which an agent computes reported risks. The seed is the
+// same in all rounds of a run. The parameter stream is the agent's [AgentRandomKey].
 func RiskSampleSeed(seed, stream uint64) uint64 { return mixBits(mixBits(seed^0x7269736b) + stream) }

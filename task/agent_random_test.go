@@ -39,7 +39,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestSourceStays checks that a seed always draws the same numbers, so that recorded experiments can be repeated.
+// TestSourceStays checks that a seed always gives the same random numbers, so that recorded experiments can be
+// repeated.
 func TestSourceStays(t *testing.T) {
 	var pcg rand.PCG
 	task.ReseedAgentRand(&pcg, 7, 3, task.AgentRandomKey("node-1"))

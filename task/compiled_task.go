@@ -21,7 +21,7 @@ type CompiledTask[T learner.Float] struct {
 	Schedule learner.StepSizeSchedule
 	Model    *learner.Model[T]
 
-	parameterSplit    *learner.ParameterSplit // division of the parameters into shared and personal ones
+	parameterSplit    *learner.ParameterSplit // division of the parameters into shared and personal parameters
 	recentRiskSamples [2]riskSample[T]        // cache of the last two samples returned by RiskSample
 }
 
@@ -85,8 +85,8 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 	return checkChannelStandardization(st, t)
 }
 
-// checkChannelStandardization checks that all steps of a conv1d channel have the same standardisation. Filters that
-// slide over the channel need this, and so does conversion of the model to another standardisation.
+// checkChannelStandardization checks that all time steps of a conv1d channel have the same standardisation. Filters
+// that slide over the channel require this, and so does the conversion of the model to another standardisation.
 func checkChannelStandardization(st learner.Standardization, t wire.Task) error {
 	channels := int(t.Model.Convolution.InputChannels)
 	if channels < 1 || len(t.Features)%channels != 0 {
@@ -122,7 +122,8 @@ func checkModel[T learner.Float](t wire.Task) error {
 	return nil
 }
 
-// checkExternalModel checks that the task of an external model has no options that agentd would have to implement.
+// checkExternalModel checks that the task of an external model sets no options that the agent itself would have to
+// implement.
 func checkExternalModel(t *wire.Task) error {
 	x, training := &t.External, &t.Training
 	other := func(t wire.TensorSpec) bool { return t.DType != wire.Float32 }
@@ -213,7 +214,7 @@ func checkMixing(t *wire.Task) error {
 	return nil
 }
 
-// checkStepCorrection validates the proximal term and the codec top_k.
+// checkStepCorrection validates the proximal term of local steps and the codec top_k.
 func checkStepCorrection(t *wire.Task) error {
 	p := t.Training.Proximal
 	switch {
@@ -268,14 +269,14 @@ func (p *CompiledTask[T]) GradientConfig() learner.GradientConfig {
 	}
 }
 
-// StepCountPolicy returns the policy that determines the number of local steps E_k from a device's speed.
+// StepCountPolicy returns the policy that determines the number of local steps from a device's speed.
 func (p *CompiledTask[T]) StepCountPolicy() learner.StepCountPolicy {
 	t := &p.Task.Training
 	return learner.StepCountPolicy{MinSteps: int(t.MinLocalSteps), MaxSteps: int(t.MaxLocalSteps),
 		TimeBudget: time.Duration(t.StepTimeBudgetMillis) * time.Millisecond}
 }
 
-// Standardization returns the task's standardisation. It has no columns before the statistics round.
+// Standardization returns the task's standardisation. It has no columns before the statistics round has ended.
 func (p *CompiledTask[T]) Standardization() learner.Standardization {
 	s := &p.Task.Standardization
 	return learner.Standardization{Mean: s.Mean, Scale: s.Scale, Clip: s.Clip}
@@ -320,15 +321,15 @@ func tensorSchemaOf[T learner.Float](layout []learner.TensorSpec) wire.TensorSch
 	return s
 }
 
-// InitialParameters returns the initial values w_0 of all parameters.
+// InitialParameters returns the initial values w_0 of all parameters, which depend on the seed.
 func (p *CompiledTask[T]) InitialParameters(seed uint64) []T {
 	w := make([]T, p.Model.Architecture().ParameterCount())
 	p.Model.InitParameters(w, rand.New(rand.NewPCG(seed, 0)))
 	return w
 }
 
-// PrepareSamples validates the labels of an agent's raw samples and standardises the columns in place, if the task has
-// a standardisation.
+// PrepareSamples validates the labels of an agent's samples and, if the task has a standardisation, standardises the
+// columns in place.
 func (p *CompiledTask[T]) PrepareSamples(s *learner.Samples[T]) error {
 	return p.NewRowPreparer().PrepareSamples(s, true)
 }
@@ -342,8 +343,8 @@ type RowPreparer[T learner.Float] struct {
 // NewRowPreparer returns a RowPreparer for one source.
 func (p *CompiledTask[T]) NewRowPreparer() *RowPreparer[T] { return &RowPreparer[T]{compiledTask: p} }
 
-// PrepareSamples prepares a batch of samples like [CompiledTask.PrepareSamples], where first marks the first batch. A
-// batch with an error is not recorded, but its samples may have been changed.
+// PrepareSamples prepares a batch of samples like [CompiledTask.PrepareSamples]. The parameter first is true for the
+// first batch. If an error occurs, the batch is not recorded, but its samples may have been changed.
 func (r *RowPreparer[T]) PrepareSamples(s *learner.Samples[T], first bool) error {
 	before := r.labelHistory
 	if first {
@@ -362,14 +363,15 @@ func (r *RowPreparer[T]) PrepareSamples(s *learner.Samples[T], first bool) error
 	return nil
 }
 
-// PrepareRowsAgain repeats the preparation of rows that were prepared before. It is safe for concurrent use.
+// PrepareRowsAgain repeats the preparation of rows that PrepareSamples has accepted before. It is safe for concurrent
+// use.
 func (r *RowPreparer[T]) PrepareRowsAgain(x, y []T) {
 	r.compiledTask.Model.MapAndStandardizeAgain(r.compiledTask.Standardization(), x, y)
 }
 
-// WithStandardization returns a copy of the task with the standardisation computed from the devices' moments, and the
-// devices whose data deviate strongly. See [learner.CombineIntoStandardization] for the calls of each, and
-// [learner.Architecture.PoolChannelMoments].
+// WithStandardization returns a copy of the task with the standardisation that is computed from the devices' moments,
+// and the devices whose data deviate strongly. See [learner.CombineIntoStandardization] for the requirements of the
+// function each, and [learner.Architecture.PoolChannelMoments].
 func (p *CompiledTask[T]) WithStandardization(devices int, each func(take func(*learner.ColumnMoments)) error,
 	clip float64) (wire.Task, []learner.DeviatingDevice, error) {
 	a := p.Model.Architecture()

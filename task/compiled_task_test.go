@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// linear returns a task with two features, the squared loss, and all rows in every step.
+// linear returns a task with a linear model of two features and the squared loss, in which every step uses all rows.
 func linear() wire.Task {
 	return wire.Task{
 		Name: "t", Features: []string{"a", "b"}, TargetColumn: "y",
@@ -26,7 +26,7 @@ func linear() wire.Task {
 	}
 }
 
-// hourly returns a recipe that makes the rows of linear from readings.
+// hourly returns a recipe that makes the rows of the task linear from readings.
 func hourly() spec.RowRecipe {
 	return spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour},
 		Inputs: []spec.InputSeries{{Name: "a"}, {Name: "b"}, {Name: "y"}}}.WithDefaults()
@@ -132,7 +132,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// TestSchema checks the example in docs/PROTOCOL.md, section 8.
+// TestSchema checks the schema in the example of docs/PROTOCOL.md, section 8.
 func TestSchema(t *testing.T) {
 	w := linear()
 	w.Model.HasBias = true
@@ -174,8 +174,8 @@ func TestInitial(t *testing.T) {
 	}
 }
 
-// TestStandardization checks that the agents' statistics add up to the statistics of all rows. The resulting task must
-// give each feature mean 0 and deviation 1 over all agents.
+// TestStandardization checks that the statistics of the agents, added up, equal the statistics of all rows. With the
+// resulting task, each feature must have the mean 0 and the standard deviation 1 over all agents.
 func TestStandardization(t *testing.T) {
 	w := linear()
 	w.MinSamples = 3
@@ -233,8 +233,8 @@ func TestStandardization(t *testing.T) {
 	}
 }
 
-// TestUnitsOfTheTarget trains on the same data in W and in kW. The updates must be equal, and risks must be in the
-// units of the data.
+// TestUnitsOfTheTarget trains on the same data with the target in W and in kW. The updates must be equal, and the risks
+// must be in the units of the data.
 func TestUnitsOfTheTarget(t *testing.T) {
 	for _, hidden := range [][]uint32{nil, {4}} {
 		w := linear()
@@ -301,7 +301,7 @@ func TestStatisticsRefused(t *testing.T) {
 	}
 }
 
-// TestPrepareLabels checks that labels are first converted to the form of the loss, and are not scaled.
+// TestPrepareLabels checks that labels are converted to the form that the loss uses, and are not scaled.
 func TestPrepareLabels(t *testing.T) {
 	w := linear()
 	w.Model.Risk = spec.LossLogistic
@@ -332,7 +332,7 @@ func TestPrepareLabels(t *testing.T) {
 	}
 }
 
-// of returns an iterator over the moments in the given vectors, one per device.
+// of returns a function that iterates over the moments in the given vectors, one vector per device.
 func of(t *testing.T, vectors ...[]float64) func(take func(*learner.ColumnMoments)) error {
 	t.Helper()
 	var all []*learner.ColumnMoments
@@ -351,7 +351,7 @@ func of(t *testing.T, vectors ...[]float64) func(take func(*learner.ColumnMoment
 	}
 }
 
-// samples returns rows of features, each followed by its target, as Samples.
+// samples returns the given rows as Samples. Each row contains the features, followed by the target.
 func samples(rows [][]float64) *learner.Samples[float64] {
 	var x, y []float64
 	for _, r := range rows {
@@ -360,8 +360,8 @@ func samples(rows [][]float64) *learner.Samples[float64] {
 	return learner.NewSamples(len(rows[0])-1, x, y)
 }
 
-// TestPreparerKnowsEarlierLabels checks that labels of later batches must be consistent with earlier ones. A batch with
-// an error has no effect.
+// TestPreparerKnowsEarlierLabels checks that the labels of later batches must be consistent with the labels of earlier
+// batches, and that a batch with an error has no effect.
 func TestPreparerKnowsEarlierLabels(t *testing.T) {
 	of := linear()
 	of.Model.Risk = spec.LossLogistic

@@ -11,7 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// convolving returns the linear task with filters over its two features, as two steps of one channel.
+// convolving returns the linear task with a conv1d model, whose filters treat the two features as two time steps of one
+// channel.
 func convolving() wire.Task {
 	w := linear()
 	w.Model.Kind, w.Model.Convolution = spec.ModelConv1D, wire.ConvolutionLayers{InputChannels: 1, KernelSteps: 2,
@@ -21,7 +22,8 @@ func convolving() wire.Task {
 	return w
 }
 
-// TestConv1DRefused checks that invalid shapes are rejected, and standardisations that differ within a channel.
+// TestConv1DRefused checks that invalid shapes are rejected, and that standardisations that differ within a channel are
+// rejected.
 func TestConv1DRefused(t *testing.T) {
 	if err := task.Validate[float32](convolving()); err != nil {
 		t.Fatal(err)
@@ -33,7 +35,7 @@ func TestConv1DRefused(t *testing.T) {
 		"architecture.channels: this key is set to 1, but only the model kind conv1d supports this " +
 			"key": func(w *wire.Task) { w.Model.Kind = "" },
 		"architecture.kernel: invalid value 2147483647: must be between 1 and 65536": func(w *wire.Task) {
-			w.Model.Convolution.KernelSteps = math.MaxInt32 // on 32-bit systems, an int holds no larger number
+			w.Model.Convolution.KernelSteps = math.MaxInt32 // On 32-bit systems, an int cannot hold a larger number.
 		},
 		"channels: invalid number of channels 3: 2 features cannot be " +
 			"divided": func(w *wire.Task) { w.Model.Convolution.InputChannels = 3 },

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// corrected returns a linear task on all rows, with a ridge and a proximal term.
+// corrected returns a linear task with a ridge penalty and a proximal term, in which every step uses all rows.
 func corrected(mixing wire.MixingSettings) wire.Task {
 	return wire.Task{
 		Name: "line", Features: []string{"a"}, TargetColumn: "y", Mixing: mixing,
@@ -22,8 +22,8 @@ func corrected(mixing wire.MixingSettings) wire.Task {
 	}
 }
 
-// TestAnchor checks that the proximal term pulls the parameters to the base model in each local step, with and without
-// neighbours.
+// TestAnchor checks that the proximal term pulls the parameters towards the base model in each local step, with and
+// without neighbours.
 func TestAnchor(t *testing.T) {
 	x, y := []float64{1, -2}, []float64{3, 0.5}
 	samples := learner.NewSamples(1, x, y)

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FuzzValidate checks that every announced task is either accepted or rejected, and that the columns of an accepted
-// task match its inputs.
+// FuzzValidate checks that every announced task is either accepted or rejected without a panic, and that the columns of
+// an accepted task match its inputs.
 func FuzzValidate(f *testing.F) {
 	golden, err := filepath.Glob("../wire/testdata/golden/task*")
 	if err != nil || len(golden) < 3 {

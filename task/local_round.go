@@ -13,10 +13,12 @@ import (
 type LocalJob[T learner.Float] struct {
 	BaseParameters []T
 	Samples        *learner.Samples[T]
-	StepWeight     float64 // factor K·p_k of the step size; 1 if the server applies the weight
+	// factor K·p_k of the step size, for the weight p_k of this agent among K agents; 1 if the server applies the
+	// weight
+	StepWeight float64
 	// StepOffset is the number of local steps in earlier rounds. The step size schedule continues from there.
 	StepOffset uint64
-	Steps      int        // number E_k of local steps to take
+	Steps      int        // number E_k of local steps that this agent, agent k, takes
 	Rand       *rand.Rand // source of all random draws, whose order [learner.StepSampler] describes
 	// ShouldStop is called between local steps and stops them by returning true. Nil means that the steps are never
 	// stopped.
@@ -32,10 +34,11 @@ type LocalJob[T learner.Float] struct {
 
 // LocalOutcome is the result of an agent's computation in a training round.
 type LocalOutcome[T learner.Float] struct {
-	UpdateVector     []T
-	OwnParameters    []T     // personal parameters after the local steps; nil if there are none
-	DittoResetReason error   // reason why Ditto's personal model was reset to the base model; nil if it was not
-	StepsTaken       int     // number of local steps taken, at most E_k
+	UpdateVector  []T
+	OwnParameters []T // personal parameters after the local steps; nil if the task has none
+	// reason why the personal model of the method Ditto was reset to the base model; nil if it was not reset
+	DittoResetReason error
+	StepsTaken       int     // number of local steps taken, at most LocalJob.Steps
 	RiskBefore       float64 // risk of the base model on the sampled rows
 	RiskAfter        float64 // risk after the local steps, on the same rows as RiskBefore
 }
@@ -65,14 +68,14 @@ func checkOutcomeFinite[T learner.Float](out LocalOutcome[T]) error {
 	return nil
 }
 
-// StatisticsVector returns an agent's vector for the statistics round, [n, mean_1 … mean_m, squares_1 … squares_m] over
-// the features and the target: see [learner.ColumnMoments.Vector]. It returns an error for fewer rows than the task's
-// MinSamples, so that no statistics leave the device.
+// StatisticsVector returns an agent's vector for the statistics round, [n, mean_1 … mean_m, squares_1 … squares_m], for
+// n rows and m columns (the features and the target): see [learner.ColumnMoments.Vector]. It returns an error if the
+// agent has fewer rows than the task's MinSamples, so that no statistics of few rows leave the device.
 func (p *CompiledTask[T]) StatisticsVector(s *learner.Samples[T]) ([]float64, error) {
 	return p.momentsVector(s, learner.ComputeColumnMoments)
 }
 
-// RobustStatisticsVector is like StatisticsVector but replaces each outlier by the median of its column (see
+// RobustStatisticsVector is like StatisticsVector, but it first replaces each outlier by the median of its column (see
 // [learner.RobustColumnMoments]).
 func (p *CompiledTask[T]) RobustStatisticsVector(s *learner.Samples[T]) ([]float64, error) {
 	return p.momentsVector(s, learner.RobustColumnMoments)

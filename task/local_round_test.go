@@ -16,14 +16,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// crew simulates a federation of K agents that all participate in each round. The agents' quadratic risks J_k differ in
-// curvature and minimiser.
+// crew simulates a federation of K agents that all participate in each round. The quadratic risks J_k of the agents
+// differ in their curvature and in their minimiser.
 type crew[T learner.Float] struct {
 	t       *testing.T
 	problem *task.CompiledTask[T]
 	data    []*learner.Samples[T]
-	p       []float64 // agent weights p_k of the aggregate risk, with Σ p_k = 1
-	steps   []int     // number of local steps E_k
+	p       []float64 // weights p_k of the agents in the aggregate risk, with Σ p_k = 1
+	steps   []int     // number E_k of local steps of each agent
 	w       []T
 }
 
@@ -43,7 +43,7 @@ func newCrew[T learner.Float](t *testing.T, w wire.Task) *crew[T] {
 	return c
 }
 
-// round simulates one round. weigh determines where the agent weights p_k are applied.
+// round simulates one round. The parameter weigh determines where the agent weights p_k are applied.
 func (c *crew[T]) round(weigh spec.WeightPlacement) {
 	c.t.Helper()
 	var sent []testkit.WeightedUpdate[T]
@@ -79,7 +79,8 @@ func (c *crew[T]) round(weigh spec.WeightPlacement) {
 	c.w = next
 }
 
-// minimiser solves Σ q_k ∇J_k(w) = 0, which is Σ q_k R_k w = Σ q_k r_k with R_k = mean of h hᵀ and r_k = mean of γ h.
+// minimiser returns the solution of Σ q_k ∇J_k(w) = 0, which is the solution of Σ q_k R_k w = Σ q_k r_k. Here R_k is
+// the mean of h hᵀ and r_k is the mean of γ h over the rows of agent k, for features h and targets γ.
 func (c *crew[T]) minimiser(q []float64) [2]float64 {
 	var r11, r12, r22, b1, b2 float64
 	for k, s := range c.data {
@@ -99,8 +100,8 @@ func distance[T learner.Float](w []T, to [2]float64) float64 {
 	return math.Hypot(float64(w[0])-to[0], float64(w[1])-to[1])
 }
 
-// TestExchangesAgree checks that with one exact local step, exchanging parameters and gradients give the same recursion
-// (lecture (11)–(14)), for each weight placement.
+// TestExchangesAgree checks that with one exact local step, the exchange of parameters and the exchange of gradients
+// give the same sequence of models (lecture, equations (11)–(14)), for each weight placement.
 func TestExchangesAgree(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { exchangesAgree[float32](t, 1e-6) })
 	t.Run("float64", func(t *testing.T) { exchangesAgree[float64](t, 1e-12) })
@@ -131,7 +132,8 @@ func exchangesAgree[T learner.Float](t *testing.T, within float64) {
 	}
 }
 
-// TestWeightsCountOnce checks that both weight placements lead to the minimiser of Σ p_k J_k, not of Σ p_k² J_k.
+// TestWeightsCountOnce checks that with both weight placements the models converge to the minimiser of Σ p_k J_k, and
+// not of Σ p_k² J_k.
 func TestWeightsCountOnce(t *testing.T) {
 	for _, weigh := range []spec.WeightPlacement{spec.WeightInStepSize, spec.WeightInServerMean} {
 		for _, steps := range [][]int{{1, 1, 1, 1}, {5, 5, 5, 5}} {
@@ -159,8 +161,9 @@ func TestWeightsCountOnce(t *testing.T) {
 	}
 }
 
-// TestNormalizeDecidesTheLimit checks that dividing the step size by E_k (ch5 (5.26)) leads to the minimiser of Σ J_k
-// for any E_k. Without it, the limit is the minimiser of Σ E_k J_k (ch5 problem 5.1).
+// TestNormalizeDecidesTheLimit checks that dividing the step size by the number E_k of local steps (ch5, equation
+// (5.26)) leads to the minimiser of Σ J_k, for any E_k. Without this division, the limit must be the minimiser of Σ E_k
+// J_k (ch5, problem 5.1).
 func TestNormalizeDecidesTheLimit(t *testing.T) {
 	for _, normalize := range []bool{true, false} {
 		w := linear()
@@ -185,7 +188,7 @@ func TestNormalizeDecidesTheLimit(t *testing.T) {
 	}
 }
 
-// TestStoppedStretches checks that an agent that stops after e of E_k local steps scales its update by E_k/e.
+// TestStoppedStretches checks that an agent that is stopped after e of its E_k local steps scales its update by E_k/e.
 func TestStoppedStretches(t *testing.T) {
 	w := linear()
 	w.Training.NormalizesStepSize, w.Training.BatchSize = true, 2
@@ -278,9 +281,9 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// TestAffordedStepsAreScaled checks that an agent that affords E_k of the H gradients of a block spreads them evenly,
-// each scaled by H/E_k. The expected block on one row is x ← x − μ (H/E_k) p_k h(hᵀx − γ) at steps ⌈H/E_k⌉, ⌈2H/E_k⌉,
-// …, H.
+// TestAffordedStepsAreScaled checks an agent that can compute only E_k gradients in a block of H steps: it must spread
+// them evenly and scale each by H/E_k. The expected block on one row (h, γ) is x ← x − μ (H/E_k) p_k h(hᵀx − γ) at the
+// steps ⌈H/E_k⌉, ⌈2H/E_k⌉, …, H.
 func TestAffordedStepsAreScaled(t *testing.T) {
 	const h = 6
 	w := linear()
@@ -312,8 +315,8 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 	}
 }
 
-// TestScheduleInARound checks on one row that a round's schedule continues from earlier rounds, with and without
-// neighbours.
+// TestScheduleInARound checks on one row of data that the step size schedule continues from earlier rounds, with and
+// without neighbours.
 func TestScheduleInARound(t *testing.T) {
 	const h, offset, gamma = 3, 20, 7
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}

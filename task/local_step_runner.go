@@ -13,22 +13,25 @@ import (
 // LocalStepRunner takes the local steps of an agent in a training round. The daemons use it in [TaskStepRunner]; the
 // simulator uses it directly.
 //
-// Without neighbours it takes E_k steps
+// Without neighbours, agent k takes E_k steps with the stochastic gradient ĝ_k and the step size μ_k, starting at the
+// base model w_{i−1}, and computes the update Δ_k (ch5, equations (5.9)–(5.10); notes, Algorithm 1):
 //
-//	φ_{k,e} = φ_{k,e−1} − μ_k ĝ_k(φ_{k,e−1}),  Δ_k = φ_{k,E_k} − w_{i−1}   (ch5 (5.9)–(5.10), notes Alg. 1)
+//	φ_{k,e} = φ_{k,e−1} − μ_k ĝ_k(φ_{k,e−1}),  Δ_k = φ_{k,E_k} − w_{i−1}
 //
-// or, for gradient exchange, computes g_k = ĝ_k(w_{i−1}) (lecture (13), (33)).
+// For gradient exchange, it computes only the gradient g_k = ĝ_k(w_{i−1}) (lecture, equations (13) and (33)).
 //
-// An agent that mixes with its neighbours takes the H local steps between two server models (feddec Alg. 1, lines 5–6);
-// mixing changes the parameters in between. H is the same for all agents. An agent that can afford only E_k < H
-// gradients spreads them evenly over the block and scales each by H/E_k. It mixes after all steps, and the schedule
-// counts all H.
+// An agent that mixes with its neighbours takes the H local steps between two server models (FedDec paper, Algorithm 1,
+// lines 5–6); mixing changes the parameters between the steps. The number H is the same for all agents. An agent that
+// can compute only E_k < H gradients spreads them evenly over the block and scales each by H/E_k. It mixes after all
+// steps, and the step size schedule counts all H steps.
 type LocalStepRunner[T learner.Float] struct {
 	learner.Descent[T]
-	StepWeight float64 // factor K·p_k of the step size; 1 if the server applies the weight
-	StepOffset uint64  // number t of local steps in earlier rounds, at which the step size schedule continues
-	// BlockSteps is the length H of a mixing block, and GradientSteps the number E_k ≤ H of steps in it that compute a
-	// gradient. Both are 0 without mixing.
+	// factor K·p_k of the step size, for the weight p_k of this agent among K agents; 1 if the server applies the
+	// weight
+	StepWeight float64
+	StepOffset uint64 // number t of local steps in earlier rounds; the step size schedule continues from this number
+	// BlockSteps is the length H of a mixing block. GradientSteps is the number E_k ≤ H of steps in the block that
+	// compute a gradient. Both numbers are 0 without mixing.
 	BlockSteps, GradientSteps uint64
 	Gradient                  []T
 	ShouldStop                func() bool
@@ -36,8 +39,8 @@ type LocalStepRunner[T learner.Float] struct {
 	stepsTaken int
 }
 
-// TakeLocalSteps takes the local steps from first to last, counted from 1, and updates x in place; in endless blocks
-// last may exceed H, and without mixing all steps 1 to E_k must be taken in one call. It returns a
+// TakeLocalSteps takes the local steps from first to last, counted from 1, and updates x in place. In endless blocks,
+// last may exceed the block length H. Without mixing, all steps must be taken in one call. TakeLocalSteps returns a
 // *learner.DivergenceError for non-finite values, or ErrStoppedMidBlock.
 func (s *LocalStepRunner[T]) TakeLocalSteps(x []T, first, last uint64) error {
 	switch {
@@ -71,19 +74,20 @@ func (s *LocalStepRunner[T]) runSteps(x []T, n int, weight float64, t uint64) er
 	return err
 }
 
-// TaskStepRunner takes the local steps of a task and computes the result. If it is stopped after e < E_k steps without
+// TaskStepRunner takes the local steps of a task and computes the result. If it is stopped after e of E_k steps without
 // mixing, it scales the update by E_k/e, which keeps the average over agents unbiased.
 type TaskStepRunner[T learner.Float] struct {
 	LocalStepRunner[T]
 	compiledTask *CompiledTask[T]
 	job          LocalJob[T]
 
-	dittoRunner      *LocalStepRunner[T] // runner for Ditto's personal model; nil without Ditto
-	dittoModel       []T                 // parameters of Ditto's personal model; nil without Ditto
+	dittoRunner      *LocalStepRunner[T] // runner for the personal model of the method Ditto; nil without Ditto
+	dittoModel       []T                 // parameters of the personal model of the method Ditto; nil without Ditto
 	dittoResetReason error
 }
 
-// NewTaskStepRunner returns a runner for the job's local steps; j.Steps is E_k, at most H.
+// NewTaskStepRunner returns a runner for the job's local steps. The number j.Steps of steps must be at most the block
+// length H.
 func (p *CompiledTask[T]) NewTaskStepRunner(j LocalJob[T]) (*TaskStepRunner[T], error) {
 	d, err := p.newDescent(j.Samples, j.Rand)
 	if err != nil {
@@ -121,20 +125,20 @@ func (p *CompiledTask[T]) newDescent(samples *learner.Samples[T], rng *rand.Rand
 		FrozenRanges: p.Model.Architecture().TensorRanges(p.Task.Model.FrozenTensors)}}, draws.Validate(p.Model)
 }
 
-// ErrStoppedMidBlock is the error if a mixing block was stopped before its last local step.
+// ErrStoppedMidBlock is the error for a mixing block that was stopped before its last local step.
 var ErrStoppedMidBlock = errors.New("training was stopped before the end of the mixing block")
 
-// ErrNoSteps means that a job was stopped before its first local step.
+// ErrNoSteps is the error for a job that was stopped before its first local step.
 var ErrNoSteps = errors.New("training was stopped before the first local step")
 
-// Outcome returns the result of the local steps relative to the job's base model, where x contains the parameters after
-// the steps.
+// Outcome returns the result of the local steps, relative to the job's base model. The vector x contains the parameters
+// after the steps.
 func (s *TaskStepRunner[T]) Outcome(x []T) (LocalOutcome[T], error) {
 	return s.OutcomeFromBase(s.job.BaseParameters, x)
 }
 
 // OutcomeFromBase returns the result of the steps so far, relative to the parameters base, and resets the step count.
-// Without mixing it overwrites x with the update, and its error is a *learner.DivergenceError or ErrNoSteps.
+// Without mixing it overwrites x with the update. Its error is a *learner.DivergenceError or ErrNoSteps.
 func (s *TaskStepRunner[T]) OutcomeFromBase(base, x []T) (LocalOutcome[T], error) {
 	rows := s.compiledTask.RiskSample(s.job.Samples, s.job.RiskSampleSeed).All()
 	out := LocalOutcome[T]{UpdateVector: s.Gradient, StepsTaken: s.stepsTaken,
@@ -161,7 +165,7 @@ func (s *TaskStepRunner[T]) OutcomeFromBase(base, x []T) (LocalOutcome[T], error
 	return out, err
 }
 
-// SetScaledChange overwrites x with stretch·(x − base) and makes it the update vector. It returns a
+// SetScaledChange overwrites x with stretch·(x − base) and makes the result the update vector. It returns a
 // *learner.DivergenceError if the vector is not finite.
 func (out *LocalOutcome[T]) SetScaledChange(x, base []T, stretch T) error {
 	for i, w := range base {
@@ -171,6 +175,6 @@ func (out *LocalOutcome[T]) SetScaledChange(x, base []T, stretch T) error {
 	return checkOutcomeFinite(*out)
 }
 
-// IsGradientStep reports whether step t of a block of h steps computes a gradient. e steps of the block do, evenly
-// spread, and t is counted from 1.
+// IsGradientStep reports whether step t of a block of h steps computes a gradient. Steps are counted from 1. Of the h
+// steps, e steps compute a gradient; they are evenly spread over the block.
 func IsGradientStep(t, h, e uint64) bool { return t*e/h != (t-1)*e/h }

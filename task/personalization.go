@@ -17,9 +17,10 @@ import (
 //
 //	v ← v − μ_t (ĝ_k(v) + λ(v − anchor))
 //
-// μ_t follows the schedule, and t counts from offset + 1. The factors K·p_k and 1/E_k are omitted: they balance agents
-// in an average, which v is not part of. d is the descent of the agent's other steps, with separate draws. anchor is
-// used only if λ is not 0.
+// The step size μ_t follows the schedule, and t counts from offset + 1. The factors K·p_k and 1/E_k of the step size
+// are omitted, because they balance agents in an average, and v is not part of an average. The parameter d is the
+// descent of the agent's other steps, but with separate random draws. The parameter anchor is used only if λ, the
+// parameter lambda, is not 0.
 func NewDittoStepRunner[T learner.Float](d learner.Descent[T], lambda float64, anchor []T,
 	offset uint64) LocalStepRunner[T] {
 	d.NormalizesStepSize = false
@@ -27,13 +28,14 @@ func NewDittoStepRunner[T learner.Float](d learner.Descent[T], lambda float64, a
 	return LocalStepRunner[T]{Descent: d, StepWeight: 1, StepOffset: offset}
 }
 
-// HasPersonalPart reports whether each agent trains personal parameters, either some tensors or a whole Ditto model.
+// HasPersonalPart reports whether each agent trains personal parameters: either some tensors of the model, or a whole
+// personal model with the method Ditto.
 func (p *CompiledTask[T]) HasPersonalPart() bool {
 	return p.Task.Personal.UsesDitto || len(p.Task.Personal.PersonalTensors) > 0
 }
 
-// OwnSchema returns the layout of an agent's personal parameters: its personal tensors, or with Ditto the whole model.
-// It is nil without personal parameters.
+// OwnSchema returns the layout of an agent's personal parameters: its personal tensors, or with the method Ditto the
+// whole model. It returns nil if the task has no personal parameters.
 func (p *CompiledTask[T]) OwnSchema() wire.TensorSchema {
 	if p.Task.Personal.UsesDitto {
 		return tensorSchemaOf[T](p.parameterSplit.SharedLayout)
@@ -54,7 +56,8 @@ func (p *CompiledTask[T]) InitialOwnParameters(seed uint64) []T {
 	return p.OwnParameters(w)
 }
 
-// OwnParameters returns the agent's personal tensors in the vector w of all parameters, or nil if there are none.
+// OwnParameters returns the agent's personal tensors, which it extracts from the vector w of all parameters. It returns
+// nil if the task has none.
 func (p *CompiledTask[T]) OwnParameters(w []T) []T {
 	if p.parameterSplit.OwnElementCount() == 0 {
 		return nil
@@ -64,7 +67,8 @@ func (p *CompiledTask[T]) OwnParameters(w []T) []T {
 	return own
 }
 
-// SharedParameters returns the shared parameters in the vector w of all parameters. It may overwrite w.
+// SharedParameters returns the shared parameters, which it extracts from the vector w of all parameters. It may
+// overwrite w.
 func (p *CompiledTask[T]) SharedParameters(w []T) []T {
 	if p.parameterSplit.OwnElementCount() == 0 {
 		return w
@@ -74,8 +78,8 @@ func (p *CompiledTask[T]) SharedParameters(w []T) []T {
 	return shared
 }
 
-// AllParameters merges the shared parameters with the agent's personal tensors. It returns shared itself if there are
-// no personal tensors.
+// AllParameters merges the shared parameters with the agent's personal tensors. It returns shared itself if the task
+// has no personal tensors.
 func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
 	if p.parameterSplit.OwnElementCount() == 0 {
 		return shared
@@ -85,7 +89,8 @@ func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
 	return w
 }
 
-// PredictionParameters returns the parameters with which an agent predicts, given its shared and personal parameters.
+// PredictionParameters returns the parameters with which an agent makes predictions, given its shared and personal
+// parameters.
 func (p *CompiledTask[T]) PredictionParameters(shared, own []T) []T {
 	if p.Task.Personal.UsesDitto {
 		return own
@@ -146,9 +151,9 @@ func (p *CompiledTask[T]) newDittoStepRunner(samples *learner.Samples[T], rng *r
 	return &s, nil
 }
 
-// Finetune takes the task's fine-tuning steps and updates w, the whole model, in place; after an error w is invalid.
-// rng draws the batches, offset is the step offset of the announcement, and stop, which may be nil, is polled between
-// steps.
+// Finetune takes the task's fine-tuning steps and updates the whole model w in place. After an error w is invalid. The
+// random source rng draws the batches, and offset is the step offset of the announcement. Finetune calls stop between
+// steps; stop may be nil.
 func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand, offset uint64,
 	stop func() bool) error {
 	s, err := p.newDittoStepRunner(samples, rng, 0, nil, offset, stop)
@@ -158,8 +163,9 @@ func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand
 	return s.TakeLocalSteps(w, 1, uint64(p.Task.FinetuneSteps))
 }
 
-// TakeSteps takes the local steps from first to last, like [LocalStepRunner.TakeLocalSteps], and the same steps of
-// Ditto's personal model v_k. If Ditto fails, v_k is reset to the base model w_{i−1} and the round continues.
+// TakeSteps takes the local steps from first to last, like [LocalStepRunner.TakeLocalSteps]. With the method Ditto it
+// also takes the same steps of the personal model v_k. If these steps fail, the personal model is reset to the base
+// model w_{i−1} and the round continues.
 func (s *TaskStepRunner[T]) TakeSteps(x []T, first, last uint64) error {
 	if err := s.TakeLocalSteps(x, first, last); err != nil || s.dittoModel == nil {
 		return err
@@ -170,7 +176,8 @@ func (s *TaskStepRunner[T]) TakeSteps(x []T, first, last uint64) error {
 	return nil
 }
 
-// ownParametersAfter returns the agent's personal parameters, given the parameters x after the local steps.
+// ownParametersAfter returns the agent's personal parameters after the local steps, given the parameters x after these
+// steps.
 func (s *TaskStepRunner[T]) ownParametersAfter(x []T) []T {
 	if s.dittoModel != nil {
 		return s.dittoModel

@@ -16,8 +16,8 @@ type riskSample[T learner.Float] struct {
 	seed         uint64
 }
 
-// RiskSample returns the rows for computing risks, which are all rows or MaxRiskSampleRows rows selected by the seed.
-// It caches the selection while the rows stay the same.
+// RiskSample returns the rows for computing risks: all rows, or MaxRiskSampleRows rows that the seed selects if there
+// are more. It caches the selection as long as the rows stay the same.
 func (p *CompiledTask[T]) RiskSample(of *learner.Samples[T], seed uint64) *learner.Samples[T] {
 	if of.Len() <= MaxRiskSampleRows {
 		return of

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// counted is a table whose row i has the target i. It counts the rows that are read.
+// counted is a table in which row i has the target i. It counts how many rows are read.
 type counted struct{ read int }
 
 func (c *counted) ReadRows(x, y []float64, from int) {
@@ -20,8 +20,9 @@ func (c *counted) ReadRows(x, y []float64, from int) {
 	}
 }
 
-// TestRisksOfASample checks that with many rows, risks are computed on a sample of one row per part. The sample is the
-// same in every round of a run and read once. With few rows all rows are used.
+// TestRisksOfASample checks that with many rows, risks are computed on a sample that contains one row of each part of
+// the rows. The sample must be the same in every round of a run, and must be read only once. With few rows, all rows
+// must be used.
 func TestRisksOfASample(t *testing.T) {
 	const rows = 1_000_000
 	of := corrected(wire.MixingSettings{})

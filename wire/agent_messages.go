@@ -15,8 +15,8 @@ const (
 // String returns the name of the state.
 func (s PresenceState) String() string { return enumName(uint8(s), "online", "offline", "lost") }
 
-// Presence is the retained message with the connection state of an agent. The protocol does not depend on it, and the
-// envelope's epoch is the agent's boot epoch.
+// Presence is the retained message with the connection state of an agent. The protocol of the rounds does not depend on
+// this message. The epoch in its envelope is the boot epoch of the agent.
 type Presence struct {
 	HasVolatileStorage bool
 	State              PresenceState
@@ -61,7 +61,7 @@ type DeclineReason uint8
 // Reasons for declining a round.
 const (
 	DeclineBadData       DeclineReason = iota + 1 // the data do not fit the task
-	DeclineTooFewRows                             // fewer rows than the task requires
+	DeclineTooFewRows                             // the agent has fewer rows than the task requires
 	DeclineUnsupported                            // this version of the agent does not support the task
 	DeclineNoTime                                 // too little time is left in the round
 	DeclineDiverged                               // the local steps diverged to NaN or infinity
@@ -74,7 +74,7 @@ const (
 	DeclineHot
 	DeclineLowBattery // the battery is low, or the device is not on mains power
 	DeclineLowMemory  // too little memory is available
-	DeclineTimeWindow // outside the permitted time of day
+	DeclineTimeWindow // the current time is outside the permitted time of day
 
 	DeclineStorageFailing // required state cannot be written to disk before training
 	lastDecline           = DeclineStorageFailing
@@ -97,12 +97,12 @@ type Hello struct {
 	FollowedAnnouncement Digest        // digest of the latest announcement that the agent has processed
 	UnfitReason          DeclineReason // 0 if the agent can perform the announced task
 	Samples              uint64        // number of rows of local data that fit the task
-	PendingUpdate        Digest        // digest of the update that the agent has stored for this round; zero = none
+	PendingUpdate        Digest        // digest of the update that the agent has stored for this round; zero means none
 	// PeerKey is the public key for encrypting messages between neighbours; zero if the agent does not mix.
 	PeerKey  X25519PublicKey
 	Location AgentLocation
-	// ChosenNeighbors lists the neighbours that the agent has chosen, in ascending order. It is empty if agents do not
-	// search for neighbours themselves.
+	// ChosenNeighbors lists the neighbours that the agent has chosen, in ascending order of id. It is empty if agents
+	// do not search for neighbours themselves.
 	ChosenNeighbors       []AgentID
 	SupportsClippedMixing bool // whether the agent supports clipped mixing and sender proofs
 	// EdgeMeasurements contains measurements of the connections to the neighbours during the last mixing block. It is
@@ -124,19 +124,20 @@ type Hello struct {
 
 // DataProblem describes why an agent's data cannot be used. The texts are for display.
 type DataProblem struct {
-	Column string // affected column or input; empty = all columns
+	Column string // affected column or input; empty means all columns
 	// Reason explains why values of the column are not used, or describes another problem.
 	Reason                      string
 	ExampleLocation             string // file and line, or topic, of an unusable value
-	UnusableValues, TotalValues uint64 // numbers of unusable and of all values or lines; 0 = unknown
+	UnusableValues, TotalValues uint64 // numbers of unusable and of all values or lines; 0 means unknown
 }
 
 // MaxDataProblemReason is the maximum length in bytes of DataProblem.Reason.
 const MaxDataProblemReason = 128
 
-// UpdateFateRequest requests the outcome of an update whose round has ended, if the agent has not read the outcome.
+// UpdateFateRequest requests the outcome of an update whose round has ended. An agent sends it if it has not read the
+// announced outcome.
 type UpdateFateRequest struct {
-	Round  RoundID // round in which the update was sent; 0 = no request
+	Round  RoundID // round in which the update was sent; 0 means no request
 	Update Digest
 }
 
@@ -303,7 +304,7 @@ type Update struct {
 	BaseModelDigest     Digest // digest of the base model; zero in a statistics round
 	PayloadManifest     Manifest
 	InlinePayload       []byte  // complete payload if it has at most MaxInlineUpdate bytes; otherwise nil
-	LocalSteps          uint32  // number of local steps that the agent has performed (E_k)
+	LocalSteps          uint32  // number E_k of local steps that the agent k has performed
 	Samples             uint64  // number of rows of local data
 	RiskBefore          float64 // risk of the base model on the local data
 	RiskAfter           float64
@@ -311,7 +312,7 @@ type Update struct {
 	// UnsolicitedChunks is the number of leading chunks that the agent sends without waiting for the coordinator's
 	// permission.
 	UnsolicitedChunks uint32
-	// measurements of the connections to neighbours; empty unless clipping is enabled
+	// measurements of the edges to neighbours; empty unless clipping is enabled
 	EdgeMeasurements MixingEdgeMeasurements
 	Extra            UnknownSections
 }

@@ -6,7 +6,7 @@ const MaxReportMetrics = 255
 // AgentMetricsReport contains metrics that an agent measures about itself. The agent sends it periodically for
 // monitoring only.
 type AgentMetricsReport struct {
-	IntervalSeconds uint32 // seconds until the next report
+	IntervalSeconds uint32 // number of seconds until the agent sends the next report
 	SoftwareVersion string // version of the agent program, for display
 	// ScrapeAddress is the host:port at which the agent serves its metrics. It is empty if other machines cannot reach
 	// it.

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestReadingsAscend checks that metrics must be in ascending order, so that a report has a unique encoding without
-// duplicates.
+// TestReadingsAscend checks that the metrics in a report must be in ascending order, so that each report has a unique
+// encoding and contains no metric twice.
 func TestReadingsAscend(t *testing.T) {
 	for _, ids := range [][]uint8{{3, 3}, {4, 3}, {1, 2, 1}} {
 		var m wire.AgentMetricsReport

@@ -5,9 +5,10 @@ import "time"
 // AgentResponsePolicy limits the load of a large federation by asking only some agents to answer and letting the others
 // disconnect for a while. With the zero value all agents answer and stay connected.
 type AgentResponsePolicy struct {
-	AnswerProbability uint32 // probability of an answer in units of 2⁻³²; 0 = all agents answer
-	// DisconnectMillis is the minimum time in milliseconds for which agents that do not take part in the round
-	// disconnect.
+	// probability with which an agent answers, in units of 2⁻³²; 0 means that all agents answer
+	AnswerProbability uint32
+	// DisconnectMillis is the minimum time, in milliseconds, for which an agent that does not participate in the round
+	// disconnects.
 	DisconnectMillis uint32
 	// AbsenceSpreadMillis is the maximum random time in milliseconds that an agent adds to DisconnectMillis. If both
 	// fields are 0, agents stay connected.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestLongestAway checks that the sum of the largest values does not overflow.
+// TestLongestAway checks that the sum of the largest DisconnectMillis and AbsenceSpreadMillis does not overflow.
 func TestLongestAway(t *testing.T) {
 	for want, r := range map[time.Duration]AgentResponsePolicy{
 		0:                          {AnswerProbability: 7},

@@ -19,12 +19,13 @@ import (
 // coordinator invites each agent by a separate message.
 const MaxSelectionBytes = 4 << 10
 
-// AgentSelection lists the agents drawn for the announced round in a form that only each selected agent can recognise.
-// A tag is a MAC of the announcement's position under a key shared by the coordinator and one agent.
+// AgentSelection lists the agents drawn for the announced round in a form in which each selected agent can recognise
+// only itself. It contains a tag for each selected agent. A tag is a message authentication code (MAC) of the
+// announcement's position under a key that the coordinator shares with one agent.
 type AgentSelection struct {
 	CommonStepSizeWeight float64
 	AgentTags            []uint64 // tags of the selected agents, in ascending order
-	// encrypted step size weight of the agent with each tag, one per tag; empty if CommonStepSizeWeight is set
+	// encrypted step size weights of the selected agents, one for each tag; empty if CommonStepSizeWeight is set
 	MaskedStepSizeWeights []uint64
 }
 
@@ -34,8 +35,8 @@ type SelectedAgent struct {
 	StepSizeWeight float64 // positive factor for the agent's local step size
 }
 
-// EncodedSelectionSize returns the encoded size in bytes of a selection of n agents. alike reports whether all weights
-// are equal.
+// EncodedSelectionSize returns the encoded size, in bytes, of a selection of n agents. The parameter alike is true if
+// all weights are equal.
 func EncodedSelectionSize(n int, alike bool) int {
 	if alike {
 		return 16 + 8*n
@@ -43,8 +44,8 @@ func EncodedSelectionSize(n int, alike bool) int {
 	return 16 + 16*n
 }
 
-// NewAgentSelection returns the selection for the announcement at position o. It reveals the selected agents only to
-// themselves.
+// NewAgentSelection returns the selection for the announcement at position o. Each selected agent can recognise only
+// its own entry.
 func NewAgentSelection(o AnnouncementPosition, instance uint64, selected []SelectedAgent) AgentSelection {
 	var s AgentSelection
 	type entry struct{ tag, mask uint64 }
@@ -160,7 +161,8 @@ func NewSelectionKey(own ed25519.PrivateKey, peer ed25519.PublicKey) (SelectionK
 	return SelectionKey(key), nil
 }
 
-// x25519ScalarOf returns the secret scalar of an Ed25519 key (RFC 8032 5.1.5) before clamping. X25519 clamps it.
+// x25519ScalarOf returns the secret scalar of an Ed25519 key (RFC 8032 5.1.5) without clamping, since X25519 clamps the
+// scalar itself.
 func x25519ScalarOf(k ed25519.PrivateKey) []byte {
 	sum := sha512.Sum512(k.Seed())
 	return sum[:32]
@@ -168,14 +170,14 @@ func x25519ScalarOf(k ed25519.PrivateKey) []byte {
 
 var curve25519FieldPrime = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
 
-// x25519PublicFromEd25519 returns the u coordinate of an Ed25519 public key, (1 + y)/(1 − y) in the field. It need not
-// run in constant time, because all inputs are public.
+// x25519PublicFromEd25519 returns the u coordinate (1 + y)/(1 − y) of an Ed25519 public key with the coordinate y. The
+// computation need not run in constant time, because all inputs are public.
 func x25519PublicFromEd25519(k ed25519.PublicKey) ([]byte, error) {
 	big1, y := big.NewInt(1), slices.Clone([]byte(k))
 	if len(y) != ed25519.PublicKeySize {
 		return nil, errors.New("not an Ed25519 public key")
 	}
-	y[31] &= 0x7f // clear the sign bit of x
+	y[31] &= 0x7f // Clear the sign bit of x.
 	slices.Reverse(y)
 	n := new(big.Int).SetBytes(y)
 	over := new(big.Int).Sub(big1, n)

@@ -29,7 +29,7 @@ func mustKey(t testing.TB, own ed25519.PrivateKey, peer ed25519.PublicKey) wire.
 	return k
 }
 
-// TestSelection checks that each selected agent finds its weight with its own key, and that other agents find none.
+// TestSelection checks that each selected agent finds its weight with its own key, and that other agents find no entry.
 func TestSelection(t *testing.T) {
 	const coordinator, drawn, all = 0, 100, 200
 	place := wire.AnnouncementPosition{Root: 1, Epoch: 2, Run: 3, Round: 4, Attempt: 5, Phase: wire.PhaseOpen}
@@ -75,7 +75,8 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// TestSelectionUnlinkable checks that an agent has a different tag in each announcement.
+// TestSelectionUnlinkable checks that an agent has a different tag in each announcement, so that announcements do not
+// show which agents were selected repeatedly.
 func TestSelectionUnlinkable(t *testing.T) {
 	k, seen := []wire.SelectedAgent{{Key: wire.SelectionKey{1}, StepSizeWeight: 1}}, map[uint64]string{}
 	for name, o := range map[string]wire.AnnouncementPosition{
@@ -92,8 +93,8 @@ func TestSelectionUnlinkable(t *testing.T) {
 	}
 }
 
-// TestSelectionKeyForms compares the X25519 form of a public key with the base point multiplied by the scalar of the
-// private key.
+// TestSelectionKeyForms compares the X25519 form of an Ed25519 public key with the product of the base point and the
+// scalar of the private key.
 func TestSelectionKeyForms(t *testing.T) {
 	for i := range 50 {
 		a, b := ownKey(i), ownKey(i+1000)
@@ -101,7 +102,7 @@ func TestSelectionKeyForms(t *testing.T) {
 			t.Fatalf("keys %d: the two ends have different secrets", i)
 		}
 	}
-	// RFC 8032 7.1, test 1, converted with libsodium's crypto_sign_ed25519_pk_to_curve25519.
+	// The key is from RFC 8032, section 7.1, test 1; libsodium's crypto_sign_ed25519_pk_to_curve25519 has converted it.
 	public, _ := hex.DecodeString("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 	seed, _ := hex.DecodeString("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
 	u, err := wire.MontgomeryForTest(public)
@@ -117,7 +118,7 @@ func TestSelectionKeyForms(t *testing.T) {
 		t.Errorf("the X25519 form is %x, want %x", u, want)
 	}
 	small := make([]byte, ed25519.PublicKeySize)
-	for _, y := range []byte{0, 1} { // y = 0 is a point of order 4, and y = 1 is the neutral element
+	for _, y := range []byte{0, 1} { // The coordinate y = 0 is a point of order 4, and y = 1 is the neutral element.
 		small[0] = y
 		if _, err := wire.NewSelectionKey(ownKey(1), small); err == nil {
 			t.Errorf("y = %d: a key of small order has a secret", y)

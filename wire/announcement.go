@@ -12,7 +12,7 @@ type AnnouncementPhase uint8
 
 // Phases in the order in which a round passes through them.
 const (
-	// PhaseGathering asks every agent for a hello.
+	// PhaseGathering asks every agent for a hello message, which reports that the agent is present.
 	PhaseGathering AnnouncementPhase = iota + 1
 	// PhaseOpen means that a round is in progress. The selected agents receive invitations.
 	PhaseOpen
@@ -50,17 +50,17 @@ type Announcement struct {
 	Phase            AnnouncementPhase
 	Kind             RoundKind
 	BaseModelVersion ModelVersion
-	// InstanceNonce is drawn at each start of the coordinator. If two coordinators announce the same position, the one
-	// with the lower nonce stops.
+	// InstanceNonce is a random number that is drawn at each start of the coordinator. If two coordinators announce the
+	// same position, the coordinator with the lower nonce stops.
 	InstanceNonce    uint64
-	LastEndedRound   RoundID     // latest round of the run that was closed or abandoned; 0 = none
+	LastEndedRound   RoundID     // latest round of the run that was closed or abandoned; 0 means none
 	Task             BlobRef     // reference to the task; not set if no task is configured
 	BaseModel        BlobRef     // reference to the base model w_{i−1} of round i; not set in a statistics round
 	LastRoundOutcome BlobRef     // reference to the outcome of round LastEndedRound; not set if no round has ended
 	UnknownBlobs     []NamedBlob // blobs whose names this version does not know, in ascending order of name
 	UpdateSchema     Digest      // hash of the schema of the vectors that agents send in this round
 	Seed             uint64      // seed from which agents derive their random numbers
-	PriorLocalSteps  uint64      // number t of local steps before this round, for the step size schedule
+	PriorLocalSteps  uint64      // number t of local steps in all earlier rounds, for the step size schedule
 	// HelloSpreadMillis is the interval in milliseconds over which agents spread their hello messages in
 	// PhaseGathering.
 	HelloSpreadMillis uint32
@@ -71,16 +71,16 @@ type Announcement struct {
 	InitialCreditChunks uint32
 	// Selection contains the tags of the selected agents; empty if the selected agents receive invitations instead.
 	Selection AgentSelection
-	// MinNewRows is the number of new rows that an agent must have before the next round begins; 0 = rounds do not wait
-	// for new rows.
+	// MinNewRows is the number of new rows that an agent must have before the next round begins. The value 0 means that
+	// rounds do not wait for new rows.
 	MinNewRows uint32
-	// MinEvaluationRows is the minimum number of held-out rows that an agent needs to evaluate BaseModel. Zero means
-	// that agents do not evaluate.
+	// MinEvaluationRows is the minimum number of held-out rows that an agent needs to evaluate BaseModel. The value 0
+	// means that agents do not evaluate the model.
 	MinEvaluationRows uint32
-	ResponsePolicy    AgentResponsePolicy // rules that limit which agents answer; zero = all agents answer
-	Rollout           Rollout             // models that agents use for predictions; zero = no rollout
-	// IssuedAt is the time of the announcement by the coordinator's clock, in seconds of Unix time. It never decreases;
-	// 0 = unknown.
+	ResponsePolicy    AgentResponsePolicy // rules that limit which agents answer; zero means that all agents answer
+	Rollout           Rollout             // models that agents use for predictions; zero means that there is no rollout
+	// IssuedAt is the time of the announcement according to the coordinator's clock, in seconds of Unix time. It never
+	// decreases. The value 0 means that the time is unknown.
 	IssuedAt uint64
 	// ReleasedModelFile and CandidateModelFile refer to the files of the two models in Rollout. docs/MODEL.md describes
 	// the format.
@@ -123,8 +123,8 @@ func (a *Announcement) Body() []byte {
 	return w.encoded
 }
 
-// sectionCodecs returns the codecs of the optional sections. An agent may ignore any section except "sealed"; it then
-// waits for an invitation and for credit.
+// sectionCodecs returns the codecs of the optional sections. An agent may ignore any section except "sealed". It then
+// waits for an individual invitation, and for permission to send its update.
 func (a *Announcement) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
 		chunkCountSectionCodec("credit", &a.InitialCreditChunks),
@@ -149,7 +149,8 @@ func (a *Announcement) sectionCodecs() []sectionCodec {
 	}
 }
 
-// sealedBlobs encodes the names of the sealed blobs, the id of their common key, and the content of the inline ones.
+// sealedBlobs encodes the names of the encrypted (sealed) blobs, the id of their common key, and the content of the
+// inline blobs.
 func (w *writer) sealedBlobs(a *Announcement) {
 	var of []NamedBlob
 	for _, b := range a.namedBlobs() {
@@ -223,7 +224,7 @@ func (w *writer) announcedBlobs(a *Announcement) {
 	}
 }
 
-// namedBlobs returns all blobs that are set, ascending by name.
+// namedBlobs returns all blobs that are set, in ascending order of name.
 func (a *Announcement) namedBlobs() []NamedBlob {
 	all := slices.Clone(a.UnknownBlobs)
 	for _, b := range []NamedBlob{{blobBase, a.BaseModel}, {blobCandidate, a.CandidateModelFile}, {blobOutcome,
@@ -310,8 +311,8 @@ func (o AnnouncementPosition) Compare(p AnnouncementPosition) int {
 		cmp.Compare(o.Round, p.Round), cmp.Compare(o.Attempt, p.Attempt), cmp.Compare(o.Phase, p.Phase))
 }
 
-// SupersedesSenderOf reports whether the message with header h is from a coordinator that has been replaced by the one
-// at position o.
+// SupersedesSenderOf reports whether the message with the header h is from a coordinator that has been replaced by the
+// coordinator that published position o.
 func (o AnnouncementPosition) SupersedesSenderOf(h Header) bool {
 	return cmp.Or(cmp.Compare(o.Root, h.Root), cmp.Compare(o.Epoch, h.Epoch)) > 0
 }

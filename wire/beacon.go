@@ -9,12 +9,12 @@ import (
 // MaxPeerEchoes is the maximum number of agents in the echo list of a beacon.
 const MaxPeerEchoes = 255
 
-// Beacon announces an agent to the other agents of its cell and lists the beacons received from them, from which each
-// pair of agents measures its round-trip time. Its header has no run and no round.
+// Beacon announces an agent to the other agents of its cell. It also lists the beacons that the agent has received,
+// from which each pair of agents measures its round-trip time. The header of a beacon contains no run and no round.
 type Beacon struct {
 	NextBeaconMillis uint32 // maximum time until the sender's next beacon, in milliseconds
-	SentAtMicros     uint64 // time of sending by the sender's clock, in microseconds from an arbitrary start
-	MaxNeighbors     uint16 // maximum number of neighbours that the sender accepts
+	SentAtMicros     uint64 // time of sending according to the sender's clock, in microseconds since an arbitrary start
+	MaxNeighbors     uint16 // maximum number of neighbours that the sending agent accepts
 	Location         AgentLocation
 	PeerEchoes       []BeaconEcho // latest beacon received from each other agent, ascending by id
 }
@@ -22,9 +22,9 @@ type Beacon struct {
 // BeaconEcho describes the latest beacon that the sender has received from another agent.
 type BeaconEcho struct {
 	PeerInstance
-	BeaconSentAtMicros uint64 // SentAtMicros of the received beacon
+	BeaconSentAtMicros uint64 // value of SentAtMicros in the received beacon
 	HoldMicros         uint32
-	RTTMicros          uint32 // round-trip time between sender and agent in microseconds; 0 = unknown
+	RTTMicros          uint32 // round-trip time between sender and agent in microseconds; 0 means unknown
 }
 
 // AppendBeacon appends the encoding of beacon b with header h to dst.
@@ -52,8 +52,8 @@ type AgentKeyAttestation struct {
 	CoordinatorSignature Signature
 }
 
-// AgentKeyAttestationText returns the text that the coordinator signs to confirm to other agents that key belongs to
-// agent.
+// AgentKeyAttestationText returns the text that the coordinator signs to confirm to other agents that the public key
+// belongs to the agent.
 func AgentKeyAttestationText(federation FederationName, agent AgentID, key SigningPublicKey) []byte {
 	w := writer{[]byte("fedmesh/v2/word\x00")}
 	w.str(string(federation))
@@ -100,7 +100,8 @@ type BeaconProof struct {
 	signature   []byte
 }
 
-// Verify reports whether the beacon is signed for a cell with the attested key. It does not verify the attestation.
+// Verify reports whether the beacon is signed for the given cell with the attested key. It does not verify the
+// attestation itself.
 func (p *BeaconProof) Verify(s SignatureScheme, in BeaconCell) bool {
 	return s.Verify(p.Attestation.AgentKey.Ed25519(), in.signedBeaconText(p.signedText), p.signature)
 }

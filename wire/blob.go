@@ -53,7 +53,7 @@ func blobDigestOfChunks(chunks []Digest) Digest {
 // BlobHasher is an io.Writer that computes the BlobDigest of the written bytes.
 type BlobHasher struct {
 	chunkHash      hash.Hash
-	chunkBytesLeft int // number of bytes missing until the current chunk is full
+	chunkBytesLeft int // number of bytes that are missing until the current chunk is full
 	digestListHash hash.Hash
 }
 
@@ -144,21 +144,21 @@ func (r *reader) manifest() (m Manifest) {
 	return m
 }
 
-// BlobRef refers to a blob in an announcement. A small blob is contained in Inline; a larger one is pulled, starting
-// with its manifest.
+// BlobRef refers to a blob in an announcement. Inline contains the content of a small blob. An agent fetches a larger
+// blob from the broker, starting with its manifest.
 type BlobRef struct {
 	Hash         Digest // digest of the blob, see BlobDigest
 	ManifestHash Digest // SHA-256 of the encoded manifest, or of SealedInline; zero if Inline contains the blob
 	Length       uint32
 	Inline       []byte
-	// GroupKeyID is the SealKey.ID of the key that seals the blob; 0 = not sealed. A small blob is sealed in
-	// SealedInline; otherwise manifest and chunks are sealed. The field is encoded in the announcement section
-	// "sealed".
+	// GroupKeyID is the SealKey.ID of the key that encrypts (seals) the blob; 0 means that the blob is not encrypted.
+	// SealedInline contains a small encrypted blob; for a larger blob, the manifest and the chunks are encrypted. The
+	// field is encoded in the announcement section "sealed".
 	GroupKeyID   uint64
 	SealedInline []byte `json:"Sealed"`
 }
 
-// OpenSealed decrypts the inline blob of a sealed reference and returns an unsealed reference to it.
+// OpenSealed decrypts the inline blob of an encrypted reference and returns an unencrypted reference to the blob.
 func (b BlobRef) OpenSealed(group SealKey) (BlobRef, error) {
 	whole, err := group.BlobSealer(b.Hash).OpenPart(nil, SealedWholeBlob, b.SealedInline)
 	switch {
@@ -170,7 +170,7 @@ func (b BlobRef) OpenSealed(group SealKey) (BlobRef, error) {
 	return BlobRef{Hash: b.Hash, Length: b.Length, Inline: whole}, nil
 }
 
-// SealInline returns a reference that contains the inline blob in sealed form.
+// SealInline returns a reference that contains the inline blob in encrypted form.
 func (b BlobRef) SealInline(group SealKey) BlobRef {
 	sealed := group.BlobSealer(b.Hash).SealPart(nil, SealedWholeBlob, b.Inline)
 	return BlobRef{Hash: b.Hash, ManifestHash: sha256.Sum256(sealed), Length: b.Length, GroupKeyID: group.ID(),
@@ -214,9 +214,9 @@ const ChunkHeaderSize = 24
 
 const chunkMagic = "FEDC"
 
-// AppendChunkMessage appends the message of chunk k of the blob with the given hash to dst: magic 4, version 1, zero 3,
-// k 4, payload length 4, first 8 bytes of the blob's hash = 24 bytes; payload. Chunks are not signed, because the
-// manifest with their hashes is.
+// AppendChunkMessage appends the message with chunk k of the blob with the given hash to dst. The message consists of a
+// header and the payload. The header has 24 bytes: magic 4, version 1, zero 3, k 4, payload length 4, and the first 8
+// bytes of the blob's hash. Chunks are not signed, because the manifest with the hashes of the chunks is signed.
 func AppendChunkMessage(dst []byte, hash Digest, k int, payload []byte) []byte {
 	return append(appendChunkHeader(dst, hash, k, len(payload)), payload...)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// UnknownSectionPolicy tells a reader how to handle a section that it does not know.
+// UnknownSectionPolicy defines how a reader must handle a section that it does not know.
 type UnknownSectionPolicy uint8
 
 // Values of UnknownSectionPolicy.
@@ -19,23 +19,23 @@ const (
 // String returns the name of the policy.
 func (n UnknownSectionPolicy) String() string { return enumName(uint8(n), "ignore", "decline") }
 
-// BodySection is a named section at the end of a body. Readers that do not know a section can still decode the body;
-// UnknownPolicy defines whether they may process it.
+// BodySection is a named section at the end of a message body. A reader that does not know a section can still decode
+// the body. UnknownPolicy defines whether the reader may process such a body.
 type BodySection struct {
 	Name          string // name with 1 to MaxSectionName characters of a–z, 0–9 and _
 	UnknownPolicy UnknownSectionPolicy
 	Body          []byte // content of the section, at least one byte
 }
 
-// UnknownSections holds the sections of a body that this build does not know, ascending by name. They are kept when the
-// body is encoded again.
+// UnknownSections contains the sections of a message body that this build does not know, in ascending order of name.
+// They are kept when the body is encoded again.
 type UnknownSections []BodySection
 
-// ErrUnsupportedSection reports a mandatory section that this build does not know.
+// ErrUnsupportedSection is the error for a mandatory section that this build does not know.
 var ErrUnsupportedSection = errors.New("mandatory but not supported by this program version")
 
-// CheckSupported returns an error that names the unknown sections with the policy "decline". It returns nil if there
-// are none. On an error the reader must not take part.
+// CheckSupported returns an error that names the unknown sections with the policy "decline", or nil if there are no
+// such sections. If it returns an error, the reader must not participate.
 func (x UnknownSections) CheckSupported() error {
 	var names []string
 	for _, s := range x {

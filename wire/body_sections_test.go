@@ -13,7 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestUnknownSections checks that unknown sections are kept, and that CheckSupported reports mandatory ones.
+// TestUnknownSections checks that unknown sections are kept, and that CheckSupported reports unknown sections that are
+// mandatory.
 func TestUnknownSections(t *testing.T) {
 	a := pulledAnnouncement().value.(*wire.Announcement)
 	got, err := wire.DecodeAnnouncement(a.Body())
@@ -41,7 +42,7 @@ func TestSectionsRefuse(t *testing.T) {
 	list := func(sections ...string) string {
 		return string(le32(uint32(len(sections)))) + strings.Join(sections, "")
 	}
-	noise := "\x01\x00\x00\x00\x00\x00\x00\xd0\x3f" // Gaussian noise with variance 0.25
+	noise := "\x01\x00\x00\x00\x00\x00\x00\xd0\x3f" // Gaussian noise with the variance 0.25
 	for name, c := range map[string]struct{ sections, want string }{
 		"twice":       {list(section("a", 1, "x"), section("a", 1, "x")), "must be in ascending order"},
 		"descending":  {list(section("b", 1, "x"), section("a", 1, "x")), "must be in ascending order"},
@@ -71,7 +72,8 @@ func TestSectionsRefuse(t *testing.T) {
 	}
 }
 
-// TestSensorsRefuse checks that the entries refer to inputs of the task in ascending order, and that none is empty.
+// TestSensorsRefuse checks that the entries of sensor limits must refer to inputs of the task in ascending order, and
+// that no entry may be empty.
 func TestSensorsRefuse(t *testing.T) {
 	good := readGolden(t, "task_sensors")
 	from := bytes.Index(good, []byte("sensors")) + len("sensors") + 1 + 4
@@ -102,7 +104,8 @@ func TestSensorsRefuse(t *testing.T) {
 	}
 }
 
-// TestNeeds checks that an agent must know all sections that change its computation.
+// TestNeeds checks that sections that change an agent's computation are mandatory, so that an agent that does not know
+// them declines.
 func TestNeeds(t *testing.T) {
 	for _, c := range []struct {
 		file, section string

@@ -18,8 +18,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestClaimsAllocateNothing writes lengths of 256 MB, 4 GB and 64 KB to every position of every golden body. The
-// decoder may allocate no more for all three than for one valid body of that size.
+// TestClaimsAllocateNothing writes lengths of 256 MB, 4 GB and 64 KB to every position of every golden message body.
+// For all three lengths together, the decoder must not allocate more memory than for one valid body of that size.
 func TestClaimsAllocateNothing(t *testing.T) {
 	le := binary.LittleEndian
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // ReadMemStats is faster with one processor
@@ -42,10 +42,10 @@ func TestClaimsAllocateNothing(t *testing.T) {
 	}
 }
 
-// claim is a length or count that exceeds the limit or the message.
+// claim is a length or count in a message that exceeds its limit or the size of the message.
 type claim struct {
 	name, form, golden string
-	after              string // bytes before the field; the field follows their first occurrence
+	after              string // bytes before the length field, which follows the first occurrence of these bytes
 	value              uint32
 	size               int // size of the field: 2 or 4
 	want               string
@@ -105,7 +105,7 @@ func claims() []claim {
 
 func le32(x uint32) []byte { return binary.LittleEndian.AppendUint32(nil, x) }
 
-// TestClaimsAreRefused checks that each invalid length is rejected with an error that names the limit.
+// TestClaimsAreRefused checks that each invalid length is rejected with an error that names the exceeded limit.
 func TestClaimsAreRefused(t *testing.T) {
 	for _, c := range claims() {
 		f := formNamed(t, c.form)
@@ -126,7 +126,8 @@ func TestClaimsAreRefused(t *testing.T) {
 	}
 }
 
-// TestInlineUpdateIsSmall checks the maximum size of an inline update. A larger update must wait for credit.
+// TestInlineUpdateIsSmall checks the maximum size of an update inside its own manifest. A larger update must wait for
+// the coordinator's permission.
 func TestInlineUpdateIsSmall(t *testing.T) {
 	for n, ok := range map[int]bool{wire.MaxInlineUpdate: true, wire.MaxInlineUpdate + 1: false} {
 		payload := make([]byte, n)

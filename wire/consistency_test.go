@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestAnnouncementRefuses checks messages whose fields are individually valid but contradict each other.
+// TestAnnouncementRefuses checks announcements whose fields are individually valid but contradict each other.
 
 func TestAnnouncementRefuses(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -2,8 +2,8 @@ package wire
 
 // This file defines the messages that the coordinator sends to a single agent.
 
-// Invitation asks one agent to take part in an announced round. It names the agent, because a broker could deliver it
-// to another agent with a different weight.
+// Invitation asks one agent to participate in an announced round. It contains the agent's id, because a broker could
+// deliver it to another agent with a different weight.
 type Invitation struct {
 	Agent            AgentID
 	Announcement     Digest // digest of the envelope of the announcement
@@ -12,10 +12,11 @@ type Invitation struct {
 	MustSendUpdate   bool // whether the agent must send an update; if false, the agent only trains and mixes
 	MixingBlockRound RoundID
 	Peers            []MixingPeer // neighbours with which the agent mixes, in ascending order of id
-	EndedEdges       []EndedEdge  // edges of the agent that are not used for some rounds, in ascending order of id
-	ReportedRows     uint64       // number of rows that the agent reported before the draw; 0 = unknown
-	KeyAttestation   Signature
-	Extra            UnknownSections
+	// edges of the agent that are excluded from mixing for some rounds, in ascending order of neighbour id
+	EndedEdges     []EndedEdge
+	ReportedRows   uint64 // number of rows that the agent reported before the draw; 0 means unknown
+	KeyAttestation Signature
+	Extra          UnknownSections
 }
 
 // MixingPeer describes a neighbour with which an agent exchanges parameters.
@@ -23,10 +24,10 @@ type MixingPeer struct {
 	ID           AgentID
 	BootEpoch    Epoch           // boot epoch of the neighbour for which the edge is valid
 	PublicKey    X25519PublicKey // public key for encrypting messages to the neighbour
-	MixingWeight float64         // weight w_ij of the edge
-	ClipBound    float64         // clip bound τ_ij of the edge; 0 = no clipping
-	// RequiresSenderProofs reports whether messages on this edge contain a proof of their sender. It is the same for
-	// all edges of a block.
+	MixingWeight float64         // weight w_ij of the edge between agents i and j
+	ClipBound    float64         // clip bound τ_ij of the edge between agents i and j; 0 means no clipping
+	// RequiresSenderProofs is true if messages on this edge must contain a proof of their sender. It has the same value
+	// for all edges of a block.
 	RequiresSenderProofs bool
 }
 
@@ -129,11 +130,12 @@ func (p SelectionStatus) String() string {
 	return enumName(uint8(p), "counted", "not selected")
 }
 
-// HelloAnswer is the answer to the hello of an agent that is not invited and has not finished the round.
+// HelloAnswer is the coordinator's answer to the hello message of an agent that is not invited and has not finished the
+// round.
 type HelloAnswer struct {
 	Announcement    Digest
 	SelectionStatus SelectionStatus
-	ReportedRows    uint64 // number of rows that the agent reported in its last hello
+	ReportedRows    uint64 // number of rows that the agent reported in its last hello message
 }
 
 // Body returns the encoded message.
@@ -222,7 +224,7 @@ func DecodeUpdateRefused(body []byte) (UpdateRefused, error) {
 // ChunkRange is a range of chunks from First to Last, inclusive.
 type ChunkRange struct{ First, Last uint32 }
 
-// ChunkCredit permits an agent to send the given chunks for a limited time.
+// ChunkCredit permits an agent to send the given chunks of its update for a limited time.
 type ChunkCredit struct {
 	Update      Digest
 	LeaseMillis uint32

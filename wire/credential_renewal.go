@@ -11,7 +11,7 @@ type RenewalRefusalReason uint8
 
 // Reasons for refusing a renewal.
 const (
-	// RenewalKeyOfOtherDevice means that the new key is invalid or belongs to another device.
+	// RenewalKeyOfOtherDevice means that the new key is either invalid or belongs to another device.
 	RenewalKeyOfOtherDevice  RenewalRefusalReason = iota + 1
 	RenewalDeviceRevoked                          // the device is revoked by the root document
 	RenewalNoAuthority                            // the coordinator has no certificate authority
@@ -27,16 +27,17 @@ func (x RenewalRefusalReason) String() string {
 // RenewalRefusalReasons returns all values of RenewalRefusalReason.
 func RenewalRefusalReasons() []RenewalRefusalReason { return allEnumValues(lastRenewalRefusalReason) }
 
-// CredentialRenewalRequest asks the coordinator to enter a new key of the device in the list of agents, to issue a TLS
+// CredentialRenewalRequest asks the coordinator to add a new key of the device to the list of agents, to issue a TLS
 // certificate, or both. The envelope of the request is signed with NewKey.
 type CredentialRenewalRequest struct {
-	NewKey    SigningPublicKey // public key that the device will use
-	ListedKey SigningPublicKey // key in the list of agents, which NewKey replaces; zero = NewKey is already listed
-	TLSKey    *TLSPublicKey    // public key for the requested certificate; nil = no certificate is requested
+	NewKey SigningPublicKey // public key that the device will use
+	// key in the list of agents, which NewKey replaces; zero means that NewKey is already in the list
+	ListedKey SigningPublicKey
+	TLSKey    *TLSPublicKey // public key for the requested certificate; nil means that no certificate is requested
 
-	// ListedKeySignature is the signature of SignedText by the listed key.
+	// ListedKeySignature is the signature of SignedText with the key in the list of agents.
 	ListedKeySignature Signature
-	TLSKeySignature    []byte // ECDSA signature of SHA-256(SignedText) by TLSKey, in ASN.1
+	TLSKeySignature    []byte // ECDSA signature of SHA-256(SignedText) with TLSKey, in ASN.1
 }
 
 // SignedText returns the text that the listed key and the TLS key sign.
@@ -58,7 +59,7 @@ func (w *writer) renewalRequestFields(m *CredentialRenewalRequest) {
 	}
 }
 
-// SignWithListedKey signs the request with the currently listed key, to authorise the new key.
+// SignWithListedKey signs the request with the key that is currently in the list of agents, to authorise the new key.
 func (m *CredentialRenewalRequest) SignWithListedKey(federation FederationName, agent AgentID,
 	before ed25519.PrivateKey) {
 	m.ListedKey = SigningPublicKeyOf(before)
@@ -108,7 +109,7 @@ func DecodeCredentialRenewalRequest(body []byte) (CredentialRenewalRequest, erro
 // CredentialRenewalAnswer is the answer to a CredentialRenewalRequest.
 type CredentialRenewalAnswer struct {
 	RequestDigest Digest               // digest of the envelope of the request
-	RefusalReason RenewalRefusalReason // 0 = the request was granted
+	RefusalReason RenewalRefusalReason // 0 means that the request was granted
 	Certificate   []byte               // certificate in DER; empty if none was requested
 }
 

@@ -42,7 +42,8 @@ func goldenRenew() *wire.CredentialRenewalRequest {
 	return m
 }
 
-// TestVouched checks that the listed key must be the new key, or must have signed the whole request for this device.
+// TestVouched checks when a new key is authorised: either it is the key in the list of agents, or the listed key has
+// signed the whole request for this device.
 func TestVouched(t *testing.T) {
 	before, after, other := signKeyNumbered(1), signKeyNumbered(2), signKeyNumbered(3)
 	m := wire.CredentialRenewalRequest{NewKey: wire.SigningPublicKeyOf(after), TLSKey: &wire.TLSPublicKey{4}}
@@ -93,7 +94,7 @@ func signKeyNumbered(n byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(append(make([]byte, ed25519.SeedSize-1), n))
 }
 
-// TestHalfARequest checks requests without content, without a signature or without a key.
+// TestHalfARequest checks that requests without content, without a signature or without a key are rejected.
 func TestHalfARequest(t *testing.T) {
 	good := *goldenRenew()
 	for name, change := range map[string]func(*wire.CredentialRenewalRequest){

@@ -8,9 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Tests with damaged golden messages.
+// The tests in this file damage golden messages (recorded valid messages).
 
-// bodyOf returns the body in a golden message.
+// bodyOf returns the body that a golden message contains.
 func bodyOf(f form, message []byte) []byte {
 	if f.typ == 0 {
 		return message
@@ -58,7 +58,7 @@ func TestEveryTrailingByteFails(t *testing.T) {
 func TestEveryBitFlipFails(t *testing.T) {
 	stride := 1
 	if testing.Short() {
-		stride = 9 // damage only every ninth byte
+		stride = 9 // Damage only every ninth byte.
 	}
 	for _, g := range goldens() {
 		if formNamed(t, g.form).typ == 0 {
@@ -75,7 +75,7 @@ func TestEveryBitFlipFails(t *testing.T) {
 	}
 }
 
-// damage is a change of an envelope's header with the expected error of ParseEnvelope.
+// damage is a change of an envelope's header, with the error that ParseEnvelope must return.
 type damage struct {
 	name   string
 	change func(p []byte)
@@ -111,7 +111,7 @@ func damages() []damage {
 	}
 }
 
-// TestOpenRefuses damages headers and signs them again, so that only the form can be the reason for the error.
+// TestOpenRefuses damages envelope headers and signs them again, so that only the invalid form can cause the error.
 func TestOpenRefuses(t *testing.T) {
 	for _, d := range damages() {
 		p := readGolden(t, "update")

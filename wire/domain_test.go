@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// resign signs an envelope again, as described in docs/PROTOCOL.md, in the domain of typ.
+// resign signs an envelope again, as docs/PROTOCOL.md describes, in the signature domain of the message type typ.
 func resign(p []byte, typ wire.MessageType) {
 	domain := append([]byte("fedmesh/v2/"+typ.String()), 0)
 	copy(p[headerSize:], ed25519.Sign(testKey(), append(domain, p[:headerSize]...)))
@@ -27,8 +27,9 @@ func TestSignatureIsAsDocumented(t *testing.T) {
 	}
 }
 
-// TestDomainsAreSeparate checks that a signature for one message type does not verify for another, neither with the
-// type changed afterwards nor with the correct header.
+// TestDomainsAreSeparate checks that a signature for one message type is not valid for another message type. This must
+// hold if the type in the header is changed after signing, and if the header is correct but the signature was made for
+// the other type.
 func TestDomainsAreSeparate(t *testing.T) {
 	for _, made := range types() {
 		for _, used := range types() {
@@ -38,7 +39,7 @@ func TestDomainsAreSeparate(t *testing.T) {
 			p := wire.SignEnvelope(nil, randomHeader(seeded(4), made), []byte("body"), testKey())
 			p[5] = byte(used)
 			mustNotVerify(t, p, made, used)
-			resign(p, made) // over the header of type used, in the domain of type made
+			resign(p, made) // The header has the type used, and the signature has the domain of the type made.
 			mustNotVerify(t, p, made, used)
 		}
 	}

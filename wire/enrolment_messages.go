@@ -30,9 +30,9 @@ type EnrolmentRequest struct {
 	TLSKeySignature                    []byte // ECDSA signature of SHA-256(SignedText) by TLSKey, in ASN.1
 }
 
-// SignedText returns the text that the signatures cover. binding is derived from the TLS connection, so that the
-// request cannot be relayed over another one. It consists of 32 bytes exported with EnrolmentExporterLabel, without a
-// context (RFC 8446 7.5).
+// SignedText returns the text that the signatures cover. The parameter binding consists of 32 bytes that are exported
+// from the TLS connection with EnrolmentExporterLabel, without a context (RFC 8446 7.5). It prevents an attacker from
+// relaying the request over another connection.
 func (j *EnrolmentRequest) SignedText(binding []byte) []byte {
 	w := writer{[]byte("fedmesh/v2/join\x00")}
 	w.encoded = append(w.encoded, binding...)
@@ -102,7 +102,7 @@ func EnrolmentRefusalReasons() []EnrolmentRefusalReason {
 
 // EnrolmentAnswer is the answer to an enrolment request: a refusal, or the data that a device needs.
 type EnrolmentAnswer struct {
-	RefusalReason EnrolmentRefusalReason // 0 = the device is enrolled
+	RefusalReason EnrolmentRefusalReason // 0 means that the device is enrolled
 	RootDocument  []byte
 	Certificate   []byte         // client certificate in DER
 	CACertificate []byte         // certificate of the CA that signed Certificate, in DER

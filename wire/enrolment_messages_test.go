@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// keyNumbered returns a test key. Its seed is one repeated byte.
+// keyNumbered returns a test key whose seed consists of one repeated byte.
 func keyNumbered(n byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed([]byte(strings.Repeat(string(rune(n)), ed25519.SeedSize)))
 }
@@ -43,7 +43,7 @@ func sharedRoot() wire.RootDocument {
 	return d
 }
 
-// shareRoot signs d with the given keys. The first key becomes RootKey.
+// shareRoot signs the root document d with the given keys. The first key becomes RootKey.
 func shareRoot(d *wire.RootDocument, threshold uint8, keys ...ed25519.PrivateKey) {
 	d.RootQuorum = wire.RootQuorum{Threshold: threshold}
 	for _, k := range keys[1:] {
@@ -85,8 +85,8 @@ func goldensOfJoining() []golden {
 	}
 }
 
-// TestOpenRoot checks that a root document is valid only if its own root key has signed all of it and it has no unknown
-// mandatory section.
+// TestOpenRoot checks that a root document is valid only if its own root key has signed the whole document and the
+// document has no unknown mandatory section.
 func TestOpenRoot(t *testing.T) {
 	d := secondRoot()
 	if got, err := wire.DecodeAndVerifyRootDocument(d.Bytes()); err != nil || got.CoordinatorKey != d.CoordinatorKey {
@@ -110,8 +110,8 @@ func TestOpenRoot(t *testing.T) {
 	}
 }
 
-// TestFollows checks that only the next version of the same federation, signed by the current root key, may replace a
-// document.
+// TestFollows checks which root document may replace a document: only the next version for the same federation that the
+// current root key has signed.
 func TestFollows(t *testing.T) {
 	held := firstRoot()
 	for name, change := range map[string]struct {
@@ -140,8 +140,8 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// TestThreshold checks that a version needs signatures by as many root keys as its own threshold and the previous
-// threshold require. Two signatures by the same key count once.
+// TestThreshold checks the number of root keys that must sign a new version: as many as the thresholds of both the new
+// version and the previous version require. Two signatures with the same key must count once.
 func TestThreshold(t *testing.T) {
 	held := sharedRoot()
 	if _, err := wire.DecodeAndVerifyRootDocument(held.Bytes()); err != nil {
@@ -150,7 +150,7 @@ func TestThreshold(t *testing.T) {
 	a, b, c, other := keyNumbered(1), keyNumbered(2), keyNumbered(5), keyNumbered(6)
 	for _, x := range []struct {
 		name      string
-		threshold uint8 // threshold and root keys of the next version
+		threshold uint8 // threshold of the next version, whose root keys are in own
 		own       []ed25519.PrivateKey
 		before    ed25519.PrivateKey
 		joint     []ed25519.PrivateKey
@@ -191,8 +191,8 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
-// TestToken checks that a printed token can be parsed, that removed, added or changed characters are detected, and that
-// the derived key depends on the device.
+// TestToken checks that a printed enrolment token can be parsed, and that removed, added or changed characters are
+// detected. The key derived from the token must depend on the device.
 func TestToken(t *testing.T) {
 	token := goldenToken()
 	text := token.String()

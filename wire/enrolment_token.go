@@ -11,7 +11,7 @@ import (
 
 // EnrolmentToken allows a device to enrol in a federation. A person copies it from the coordinator to the device.
 type EnrolmentToken struct {
-	Agent  AgentID // id of the agent to enrol; empty = the device may choose any unused id
+	Agent  AgentID // id of the agent to enrol; empty means that the device may choose any unused id
 	Secret [16]byte
 	Pin    RootPin // pin of the root key, with which the device authenticates the coordinator
 }
@@ -20,7 +20,8 @@ const tokenPrefix = "fm1."
 
 var tokenEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// tokenChecksumSize is the number of checksum bytes of a token, which distinguish a mistyped token from a used one.
+// tokenChecksumSize is the number of checksum bytes in a token. The checksum distinguishes a mistyped token from a
+// token that was already used.
 const tokenChecksumSize = 4
 
 // String returns the token as text: fm1.AGENT.TEXT, where TEXT is secret, pin and checksum in base32.
@@ -67,8 +68,8 @@ func ParseEnrolmentToken(s string) (EnrolmentToken, error) {
 	return t, nil
 }
 
-// SigningKey returns the key pair of the token. The coordinator stores only the public key, so its disk and backups
-// cannot be used to enrol.
+// SigningKey returns the key pair that is derived from the token. The coordinator stores only the public key, so that
+// its disk and backups cannot be used to enrol devices.
 func (t *EnrolmentToken) SigningKey() ed25519.PrivateKey {
 	h := sha256.New()
 	h.Write([]byte("fedmesh/v2/token\x00" + string(t.Agent) + "\x00"))

@@ -21,7 +21,7 @@ var (
 		4: spec.ResampleMin,
 		5: spec.ResampleSum, 6: spec.ResampleCount, 7: spec.ResampleHeld}
 	valueTransformCodes = enumCodes[spec.ValueTransform]{1: spec.TransformNone, 2: spec.TransformLog1p}
-	// Code 0 means that agents do not mix.
+	// Code 0 of the codec of snapshots means that agents do not mix.
 	codecCodes = enumCodes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16, 3: spec.CodecInt8,
 		4: spec.CodecInt4}
 )
@@ -47,7 +47,7 @@ func (c enumCodes[W]) valueOfCode(code uint8) W {
 	return c[code]
 }
 
-// ExchangeKindCode returns the code of an exchange, also used in journals; 0 for none.
+// ExchangeKindCode returns the code of an exchange, which journals also contain. It returns 0 for no exchange.
 func ExchangeKindCode(e spec.ExchangeKind) uint8 { return exchangeCodes.codeOfValue(e) }
 
 // ExchangeKindOfCode returns the exchange of a code, or "" for an invalid code.

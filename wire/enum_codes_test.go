@@ -9,12 +9,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// holds describes a task field that is encoded as a one-byte code. words[i] is the value with code i. Code 0 is
-// rejected if it has no value.
+// holds describes a task field that is encoded as a one-byte code. The element words[i] is the value with the code i.
+// If no value has the code 0, that code is rejected.
 type holds struct {
 	field string
 	words []string
-	zero  bool // whether code 0 is valid
+	zero  bool // whether the code 0 is valid for the field
 	set   func(t *wire.Task, word string)
 	get   func(t *wire.Task) string
 }
@@ -39,7 +39,8 @@ func wordFields() []holds {
 	}
 }
 
-// TestWordsOfATask checks that each value has the code of docs/PROTOCOL.md, and that all other codes are rejected.
+// TestWordsOfATask checks that each value has the code that docs/PROTOCOL.md defines, and that all other codes are
+// rejected.
 func TestWordsOfATask(t *testing.T) {
 	for _, f := range wordFields() {
 		encode := func(word string) []byte {
@@ -72,8 +73,9 @@ func TestWordsOfATask(t *testing.T) {
 	}
 }
 
-// TestEveryLossHasACode checks that each loss for devices has a code in [wordFields] and a golden task. TestGoldenFiles
-// of internal/interop decodes every golden task with Python, so it fails if _wire.py does not know the code.
+// TestEveryLossHasACode checks that each loss that devices support has a code in [wordFields] and a golden task.
+// TestGoldenFiles of internal/interop decodes every golden task with Python, so that it fails if _wire.py does not know
+// the code.
 func TestEveryLossHasACode(t *testing.T) {
 	inGoldenTask := map[spec.LossKind]bool{}
 	for _, g := range goldens() {
@@ -92,12 +94,13 @@ func TestEveryLossHasACode(t *testing.T) {
 	}
 }
 
-// TestCodecOfALaterVersion checks that an agent that does not know the update codec declines the task.
+// TestCodecOfALaterVersion checks that an agent declines a task whose update codec it does not know.
 func TestCodecOfALaterVersion(t *testing.T) {
 	raw, packed := linearTask(), linearTask()
 	raw.Training.UpdateCodec, packed.Training.UpdateCodec = spec.CodecRaw, spec.CodecInt4
 	p := packed.AppendEncoding(nil)
-	at := bytes.Index(p, []byte("codec")) // the name of the section, policy 2, and a body of one byte after its length
+	// position of the section's name, which is followed by the policy 2, the length of the body, and a body of one byte
+	at := bytes.Index(p, []byte("codec"))
 	if at < 0 || bytes.Contains(raw.AppendEncoding(nil), []byte("codec")) {
 		t.Fatalf("the section is missing in %x", p)
 	}
@@ -116,7 +119,7 @@ func TestCodecOfALaterVersion(t *testing.T) {
 	}
 }
 
-// TestWordWithoutAByte checks that an unknown loss is encoded as 0, which receivers reject.
+// TestWordWithoutAByte checks that a loss without a code is encoded as 0, which receivers reject.
 func TestWordWithoutAByte(t *testing.T) {
 	task := linearTask()
 	task.Model.Risk = spec.LossFullSquared

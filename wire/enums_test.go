@@ -27,7 +27,8 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.RenewalRefusalReason]():   uint8(wire.RenewalStorageFailed),
 }
 
-// TestUnknownValuesAreRefused writes unknown values to every enumeration of every golden message.
+// TestUnknownValuesAreRefused writes unknown values to every enumeration field of every golden message. Decoding must
+// fail.
 func TestUnknownValuesAreRefused(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	for _, g := range goldens() {
@@ -81,8 +82,8 @@ func TestBoolsAreZeroOrOne(t *testing.T) {
 	}
 }
 
-// TestNamesOfEnumerations checks that all names are different, because they are metric labels, and that unknown values
-// have a recognisable name.
+// TestNamesOfEnumerations checks that all names of an enumeration are different, because they are metric labels, and
+// that an unknown value has a recognisable name.
 func TestNamesOfEnumerations(t *testing.T) {
 	seen := map[string]bool{}
 	for i, r := range wire.UpdateRefusalReasons() {

@@ -28,7 +28,7 @@ const (
 	TypeMetricsReport
 	TypeUpdateFateAnswer
 	TypeMessageRejection
-	// TypeSealed contains a message of another type, sealed for its receiver.
+	// TypeSealed contains a message of another type, encrypted (sealed) for the receiver.
 	TypeSealed
 	// TypeGroupKeyDelivery is sent only inside a TypeSealed message.
 	TypeGroupKeyDelivery
@@ -69,11 +69,12 @@ type Header struct {
 	Type       MessageType
 	Federation FederationName
 	Sender     AgentID
-	Epoch      Epoch       // fencing epoch of the coordinator, or boot epoch of the agent
-	Root       RootVersion // version of the root document that the sender has installed
-	Run        RunID       // run to which the message belongs; 0 = none
-	Round      RoundID
-	// Sequence increases with every envelope of a sender within an epoch.
+	// epoch of the coordinator, or boot epoch of the agent; a receiver ignores messages with an older epoch
+	Epoch Epoch
+	Root  RootVersion // version of the root document that the sender has installed
+	Run   RunID       // run to which the message belongs; 0 means none
+	Round RoundID
+	// Sequence is a number that increases with every envelope that a sender signs within an epoch.
 	Sequence uint64
 }
 
@@ -121,15 +122,15 @@ func SignEnvelopeWithScheme(s SignatureScheme, dst []byte, h Header, body []byte
 	return append(w.encoded, body...)
 }
 
-// ProtocolVersionError reports a message with an unsupported protocol version. It wraps ErrProtocolVersion.
+// ProtocolVersionError is the error for a message with an unsupported protocol version. It wraps ErrProtocolVersion.
 type ProtocolVersionError struct{ MessageVersion uint8 }
 
 func (e *ProtocolVersionError) Error() string {
 	return fmt.Sprintf("%v %d: this program supports version %d", ErrProtocolVersion, e.MessageVersion, ProtocolVersion)
 }
 
-// UpgradeAdvice returns the text ours if this program must be updated, or the text sender if the sender's program must
-// be updated.
+// UpgradeAdvice returns the text ours if this program must be updated, and the text sender if the program of the
+// message's sender must be updated.
 func (e *ProtocolVersionError) UpgradeAdvice(ours, sender string) string {
 	if e.MessageVersion > ProtocolVersion {
 		return ours

@@ -12,16 +12,16 @@ const (
 	MaxExternalMetrics = 16
 )
 
-// MaxRowContribution is the maximum absolute value that a row adds to a sum. It keeps the sums over all agents, and
-// their squares, finite.
+// MaxRowContribution is the maximum absolute value that one row may add to a sum. It ensures that the sums over all
+// agents, and their squares, are finite.
 const MaxRowContribution = 1e100
 
-// Evaluation holds an agent's results for a model on its held-out rows. All results are sums that can be added over
-// agents.
+// Evaluation contains an agent's results for a model on the agent's held-out rows. All results are sums over rows, so
+// that the results of several agents can be added.
 type Evaluation struct {
-	Run          RunID // run of the evaluated model; 0 = no evaluation
+	Run          RunID // run of the evaluated model; 0 means no evaluation
 	ModelVersion ModelVersion
-	Rows         uint32  // number of held-out rows; 0 = too few rows, all results are 0
+	Rows         uint32  // number of held-out rows; 0 means that there are too few rows and all results are 0
 	RiskSum      float64 // sum of the losses of the rows, without the ridge penalty
 	// SSE, TargetSum and TargetSquareSum are the sums Σ(z − y)², Σy and Σy² over the rows of a regression, with
 	// prediction z and target y in units of the training data. ResidualHistogram counts the values |z − y| in each of
@@ -115,8 +115,8 @@ func (m *Evaluation) readFields(r *reader) {
 	}
 }
 
-// externalMetricsCodec returns the codec of the hello section "evaluation_figures", which follows the section
-// "evaluation".
+// externalMetricsCodec returns the codec of the section "evaluation_figures" in a hello message. This section follows
+// the section "evaluation".
 func (m *Evaluation) externalMetricsCodec() sectionCodec {
 	return sectionCodec{"evaluation_figures", IgnoreUnknownSection, func(w *writer) {
 		if m.ExternalMetrics == nil {

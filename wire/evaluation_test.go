@@ -25,7 +25,7 @@ func evaluationOfProgram() wire.Evaluation {
 		ExternalMetrics: []wire.ExternalMetric{{Name: "accuracy", Sum: 28}, {Name: "top_5", Sum: 30.5}}}
 }
 
-// TestEvaluationAddsUp checks that evaluations are rejected if their values are impossible for the number of rows.
+// TestEvaluationAddsUp checks that an evaluation is rejected if its values are impossible for the given number of rows.
 func TestEvaluationAddsUp(t *testing.T) {
 	classes, numbers, program := evaluationOfClasses, evaluationOfNumbers, evaluationOfProgram
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The worked example of docs/PROTOCOL.md is between these lines. It is generated from the golden files.
+// These lines enclose the worked example in docs/PROTOCOL.md, which is generated from the golden files.
 const (
 	examplePage  = "../docs/PROTOCOL.md"
 	exampleBegin = "<!-- from the golden files: go test ./wire -update -->\n"
@@ -98,13 +98,13 @@ func takeHello(b *strings.Builder, d *dissection) {
 	}
 }
 
-// dissection splits a message into its fields.
+// dissection splits an encoded message into its fields.
 type dissection struct {
 	t *testing.T
-	p []byte // remaining bytes
+	p []byte // bytes that have not been processed yet
 }
 
-// line writes a line with the next fields of the given sizes.
+// line writes one line that shows the next fields of the given sizes.
 func (d *dissection) line(b *strings.Builder, says string, sizes ...int) {
 	var fields []string
 	for _, n := range sizes {
@@ -119,7 +119,7 @@ func (d *dissection) line(b *strings.Builder, says string, sizes ...int) {
 	fmt.Fprintf(b, "    %-66s%s\n", strings.Join(fields, " "), says)
 }
 
-// section writes the header of a section that may be ignored.
+// section writes the header of a section that readers may ignore.
 func (d *dissection) section(b *strings.Builder, name string, size int) {
 	d.line(b, fmt.Sprintf("section %s, ignore, %d bytes", name, size), 2, len(name), 1, 4)
 }

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// ErrTruncated reports a body that ends inside a field.
+// ErrTruncated is the error for a message body that ends inside a field.
 var ErrTruncated = errors.New("the message body ends inside a field")
 
-// writer appends encoded fields in call order.
+// writer appends encoded fields to a byte slice, in the order of the calls.
 type writer struct{ encoded []byte }
 
 func (w *writer) u8(x uint8)      { w.encoded = append(w.encoded, x) }
@@ -132,7 +132,7 @@ func (r *reader) bool(field string) bool {
 	return x == 1
 }
 
-// enum decodes a byte that must be in 1…last.
+// enum decodes a byte that must be in the range from 1 to last.
 func (r *reader) enum(field string, last uint8) uint8 {
 	x := r.u8()
 	if r.err == nil && (x == 0 || x > last) {
@@ -141,7 +141,7 @@ func (r *reader) enum(field string, last uint8) uint8 {
 	return x
 }
 
-// optionalEnum decodes a byte that must be in 0…last; 0 means absent.
+// optionalEnum decodes a byte that must be in the range from 0 to last; 0 means that the field is absent.
 func (r *reader) optionalEnum(field string, last uint8) uint8 {
 	x := r.u8()
 	if r.err == nil && x > last {
@@ -150,7 +150,7 @@ func (r *reader) optionalEnum(field string, last uint8) uint8 {
 	return x
 }
 
-// str decodes a UTF-8 string of at most most bytes.
+// str decodes a UTF-8 string. The parameter most is the maximum length in bytes.
 func (r *reader) str(field string, most int) string {
 	n := int(r.u16())
 	if n > most {
@@ -165,7 +165,7 @@ func (r *reader) str(field string, most int) string {
 	return string(p)
 }
 
-// bytes decodes a byte string of at most most bytes. It returns a view, not a copy.
+// bytes decodes a byte string of at most the length most. It returns a view of the message, not a copy.
 func (r *reader) bytes(field string, most int) []byte {
 	n := r.u32()
 	if uint64(n) > uint64(most) {
@@ -175,8 +175,8 @@ func (r *reader) bytes(field string, most int) []byte {
 	return r.takeBytes(int(n))
 }
 
-// listLength decodes the length of a list. It sets an error if the list has more than most entries, or if fewer than
-// size bytes per entry remain.
+// listLength decodes the length of a list. It sets an error if the list has more entries than the limit most, or if
+// fewer than size bytes per entry remain in the message.
 func (r *reader) listLength(field string, most, size int) int {
 	n := r.u32()
 	if uint64(n) > uint64(most) {
@@ -216,8 +216,8 @@ func (r *reader) u32s(field string, most int) []uint32 {
 	return xs
 }
 
-// finish returns the first error. Bytes after the last field are an error too, because unknown fields must not be
-// ignored silently.
+// finish returns the first error that occurred. Bytes after the last field are an error too, because unknown fields
+// must not be ignored silently.
 func (r *reader) finish(what string) error {
 	if r.err == nil && len(r.unread) > 0 {
 		r.failf("%d unexpected bytes after the last field", len(r.unread))

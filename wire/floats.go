@@ -26,9 +26,9 @@ func decodeFloats(dst []float32, p []byte) bool {
 	return finite && decodeFloatsPortable(dst[n:], p[4*n:])
 }
 
-// decodeFloatsPortable is decodeFloats without assembly.
+// decodeFloatsPortable implements decodeFloats without assembly.
 func decodeFloatsPortable(dst []float32, p []byte) bool {
-	const notFinite = 0xFF << 24 // bits of an infinity after the sign bit was shifted out
+	const notFinite = 0xFF << 24 // bits of an infinite number after its sign bit was shifted out
 	largest := uint32(0)
 	for len(dst) >= 4 && len(p) >= 16 {
 		x, b := (*[4]float32)(dst), (*[16]byte)(p)

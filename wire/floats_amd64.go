@@ -7,7 +7,8 @@ const avx2Block = 16
 
 var hasAVX2 = cpu.X86.HasAVX2
 
-// decodeFloatsSIMD decodes the first n elements of dst. It reports whether they are finite.
+// decodeFloatsSIMD decodes the first n elements of dst by vector instructions. It reports whether these elements are
+// finite.
 func decodeFloatsSIMD(dst []float32, p []byte) (n int, finite bool) {
 	n = len(dst) / avx2Block * avx2Block
 	if !hasAVX2 || n == 0 {

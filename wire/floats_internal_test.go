@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTakeFloats decodes vectors of each length with and without assembly. All elements are finite, or one element at
-// any position is not.
+// TestTakeFloats decodes vectors of each length with and without assembly. In some vectors all elements are finite; in
+// the others, one element at any position is not finite.
 func TestTakeFloats(t *testing.T) {
 	odd := []float32{math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1)),
 		1e-40}

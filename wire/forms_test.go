@@ -10,16 +10,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Sizes of the layout in docs/PROTOCOL.md. They are repeated here, so that a change of the code does not go unnoticed.
+// Sizes of message parts according to docs/PROTOCOL.md. The constants repeat the values in the code, so that a change
+// of the code makes tests fail.
 const (
 	headerSize   = 160
 	envelopeSize = 160 + 64 // header and signature, which precede the body
 )
 
-// form describes a kind of body with its encoder, decoder and random generator. Values are passed as pointers.
+// form describes a kind of message body by its encoder, decoder and random generator. Values are passed as pointers.
 type form struct {
 	name   string
-	typ    wire.MessageType // 0 if it is sent without an envelope
+	typ    wire.MessageType // message type; 0 if the body is sent without an envelope
 	encode func(any) []byte
 	decode func([]byte) (any, error)
 	random func(*rand.Rand) any
@@ -41,7 +42,7 @@ func formOf[M any](name string, typ wire.MessageType, encode func(*M) []byte, de
 	}
 }
 
-// forms returns every kind of body. Those with an envelope come first.
+// forms returns every kind of message body. The bodies that are sent in an envelope come first.
 func forms() []form {
 	return []form{
 		formOf("announcement", wire.TypeAnnouncement, (*wire.Announcement).Body, wire.DecodeAnnouncement,
@@ -133,7 +134,7 @@ func formNamed(t testing.TB, name string) form {
 	return form{}
 }
 
-// sealed is the body of a sealed message. The seal tests open it.
+// sealed is the body of an encrypted message. The tests of encryption decrypt it.
 type sealed struct{ Body []byte }
 
 // chunk is the content of a chunk message. All chunks of these tests belong to the blob with hash chunkBlob.
@@ -249,7 +250,7 @@ func decodeSigned(p []byte) (signedBeacon, error) {
 	return signedBeacon{beacon{h, b}, proof.Attestation}, nil
 }
 
-// partOfTests is the length of the snapshot parts in these tests.
+// partOfTests is the length, in bytes, of the snapshot parts in these tests.
 const partOfTests = 12
 
 var errNotThis = errors.New("another message between neighbours")
@@ -265,7 +266,7 @@ func testKey() ed25519.PrivateKey {
 
 func testPublicKey() ed25519.PublicKey { return testKey().Public().(ed25519.PublicKey) }
 
-// notFinite returns quiet and signalling NaNs and infinities.
+// notFinite returns infinite numbers, and quiet and signalling NaN values.
 func notFinite() []float64 {
 	return []float64{
 		math.NaN(), math.Inf(1), math.Inf(-1),

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestFrozen checks that version 2 of the protocol is unchanged. testdata/version2.sha256 contains the SHA-256 of each
-// golden file and is never rewritten. A new file adds a line; existing lines must not change.
+// TestFrozen checks that version 2 of the protocol has not changed. The file testdata/version2.sha256 contains the
+// SHA-256 of each golden file and is never rewritten. A new golden file adds a line; existing lines must not change.
 func TestFrozen(t *testing.T) {
 	if wire.ProtocolVersion != 2 {
 		t.Fatalf("version %d has golden files of its own: those of version 2 stay, and this build still reads them",

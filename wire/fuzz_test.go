@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FuzzOpen checks that decoders do not panic, and that accepted input is encoded again to the same bytes, so that
-// messages have a unique encoding.
+// FuzzOpen checks that the decoders do not panic. It also checks that accepted input is encoded again to the same
+// bytes, so that each message has a unique encoding.
 
 func FuzzOpen(f *testing.F) {
 	for _, g := range goldens() {
@@ -49,7 +49,7 @@ func FuzzDirect(f *testing.F) {
 // FuzzNeighbors decodes messages between agents, which outsiders may read and forge.
 func FuzzNeighbors(f *testing.F) { fuzzForms(f, "greeting", "snapshot", "control", "beacon") }
 
-// fuzzForms decodes fuzzed bodies with each of the named forms.
+// fuzzForms decodes fuzzed bodies as each of the named kinds of messages.
 func fuzzForms(f *testing.F, names ...string) {
 	var under []form
 	for _, name := range names {

@@ -98,7 +98,8 @@ func TestGoldenCoversEveryForm(t *testing.T) {
 	}
 }
 
-// TestGoldenSchemas compares the hash input of schemas with an encoder written from docs/PROTOCOL.md.
+// TestGoldenSchemas compares the bytes that are hashed for a tensor schema with the output of an encoder that was
+// written from docs/PROTOCOL.md.
 func TestGoldenSchemas(t *testing.T) {
 	for name, s := range map[string]wire.TensorSchema{"schema": smallSchema(),
 		"schema_statistics": statisticsSchema()} {

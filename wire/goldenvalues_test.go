@@ -17,11 +17,12 @@ import (
 const (
 	goldenRun   wire.RunID = 1760000000000
 	goldenNonce uint64     = 0x0123456789abcdef
-	// goldenInstance is the instance nonce of the coordinator.
+	// goldenInstance is the coordinator's instance nonce, a random number drawn at each start.
 	goldenInstance uint64 = 0xfedcba9876543210
 )
 
-// golden is a file under testdata/golden: a body, in an envelope if its form has a message type.
+// golden describes a file under testdata/golden. The file contains a message body, in an envelope if the kind of body
+// has a message type.
 type golden struct {
 	file, form string
 	header     wire.Header
@@ -102,14 +103,15 @@ func openAnnouncement() golden {
 	return golden{"announcement_open", "announcement", byCoordinator(3, 12), &a}
 }
 
-// goldenPlace returns the position of an open announcement.
+// goldenPlace returns the position of an announcement in the open phase of a round.
 func goldenPlace(round wire.RoundID, attempt wire.RoundAttempt) wire.AnnouncementPosition {
 	return wire.AnnouncementPosition{Root: wire.FirstRootVersion, Epoch: 1, Run: goldenRun, Round: round,
 		Attempt: attempt,
 		Phase:   wire.PhaseOpen}
 }
 
-// goldenKey returns the shared secret of coordinator and agent, which have the same key here.
+// goldenKey returns the selection key that the coordinator and the agent share. Both have the same private key in the
+// golden files.
 func goldenKey() wire.SelectionKey {
 	k, err := wire.NewSelectionKey(testKey(), testPublicKey())
 	if err != nil {
@@ -179,7 +181,7 @@ func evaluatedAnnouncement() golden {
 	return golden{"announcement_evaluated", "announcement", byCoordinator(3, 20), &a}
 }
 
-// goldenBins returns a histogram with 3, 20 and 8 residuals in three bins.
+// goldenBins returns a histogram that contains 3, 20 and 8 residuals in three bins.
 func goldenBins() []uint32 {
 	bins := make([]uint32, wire.ResidualHistogramBins)
 	bins[0], bins[33], bins[63] = 3, 20, 8
@@ -371,7 +373,7 @@ func goldensOfNeighbors() []golden {
 	}
 }
 
-// goldenWord returns the coordinator's attestation of the test key.
+// goldenWord returns the coordinator's attestation of the test key for an agent.
 func goldenWord(agent wire.AgentID) wire.AgentKeyAttestation {
 	w := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(testKey())}
 	w.CoordinatorSignature = wire.Signature(ed25519.Sign(testKey(), wire.AgentKeyAttestationText("plant_7", agent,
@@ -399,7 +401,7 @@ func linearTask() *wire.Task {
 	}
 }
 
-// lossTask returns a linear task with the given loss.
+// lossTask returns a task with a linear model and the given loss.
 func lossTask(loss spec.LossKind, huberDelta float64) *wire.Task {
 	t := linearTask()
 	t.Model.Risk, t.Model.HuberDelta = loss, huberDelta
@@ -429,7 +431,8 @@ func networkTask() *wire.Task {
 	}
 }
 
-// personalTask returns a network task in which the last layer and part of another layer are personal.
+// personalTask returns a task with a network in which the last layer and a part of another layer are personal, which
+// means that agents do not share them.
 func personalTask() *wire.Task {
 	t := networkTask()
 	t.Training.ExchangeKind, t.FinetuneSteps = spec.ExchangeParameters, 100
@@ -548,7 +551,7 @@ func pulled(m wire.Manifest) wire.BlobRef {
 	return wire.BlobRef{Hash: m.Hash, ManifestHash: digestOf(m.AppendEncoding(nil)), Length: m.BlobLength}
 }
 
-// manifestOf returns the manifest of p. A nil schema means a task.
+// manifestOf returns the manifest of the blob p. A nil schema means that the blob is a task.
 func manifestOf(p []byte, s wire.TensorSchema) wire.Manifest {
 	var schema wire.Digest
 	if s != nil {

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// FederationName is the name of a federation: 1 to 32 characters of a–z, 0–9 and _. It has no dash, so that a client id
-// "federation-agent" can be split unambiguously.
+// FederationName is the name of a federation: 1 to 32 characters of a–z, 0–9 and _. The name contains no hyphen, so
+// that a client id "federation-agent" can be split unambiguously.
 type FederationName string
 
 // AgentID is the name of an agent within a federation: 1 to 48 characters of A–Z, a–z, 0–9 and . _ -. CoordinatorID is
@@ -25,14 +25,16 @@ type (
 	RunID uint64
 	// RoundID is the number of a round within a run, from 1. Abandoned rounds are counted.
 	RoundID uint64
-	// RoundAttempt is the number of an announcement of one round, from 1.
+	// RoundAttempt is the number of the announcement of a round, starting with 1. A new attempt announces the same
+	// round again.
 	RoundAttempt uint32
-	// ModelVersion is the number of aggregations behind a model: w_i has version i.
+	// ModelVersion is the number of aggregations from which a model results: the model w_i has the version i.
 	ModelVersion uint64
-	// Epoch is the fencing epoch of a coordinator, or the boot epoch of an agent, which is the number of its start.
+	// Epoch is a number that increases when the sender is restored or restarted. It is the epoch of a coordinator, or
+	// the number of an agent's start (boot epoch).
 	Epoch uint64
-	// RootVersion is the version of the root document, which defines the valid keys. It is FirstRootVersion while there
-	// is no root document.
+	// RootVersion is the version of the root document, which defines the valid keys. It is FirstRootVersion if there is
+	// no root document.
 	RootVersion uint32
 	// Digest is a SHA-256 hash.
 	Digest [32]byte
@@ -48,7 +50,7 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 // TopicLevel returns the first 16 bytes as hexadecimal digits, which name a blob in topics.
 func (d Digest) TopicLevel() string { return hex.EncodeToString(d[:16]) }
 
-// IsZero reports whether the digest is the zero value, which means none.
+// IsZero reports whether the digest has the zero value, which means that there is no digest.
 func (d Digest) IsZero() bool { return d == Digest{} }
 
 // Validate returns an error if f is not a valid federation name.
@@ -71,7 +73,7 @@ func (a AgentID) Validate() error {
 	return nil
 }
 
-// ValidateNonCoordinator is like Validate, but also rejects CoordinatorID.
+// ValidateNonCoordinator is like Validate, but it also rejects CoordinatorID.
 func (a AgentID) ValidateNonCoordinator() error {
 	if a == CoordinatorID {
 		return fmt.Errorf("agent id %q is reserved for the coordinator: choose another id", a)

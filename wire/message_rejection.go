@@ -23,8 +23,8 @@ func (r MessageRejectionReason) String() string {
 // MessageRejectionReasons returns all values of MessageRejectionReason.
 func MessageRejectionReasons() []MessageRejectionReason { return allEnumValues(lastRejection) }
 
-// MessageRejection is the answer to a hello, presence or report that the coordinator ignores. It is informational: the
-// agent shows the reason but does not change its behaviour.
+// MessageRejection is the coordinator's answer to a hello message, presence message or metrics report that it ignores.
+// The answer is informational: the agent shows the reason but does not change its behaviour.
 type MessageRejection struct {
 	MessageDigest Digest // digest of the rejected envelope
 	Reason        MessageRejectionReason

@@ -1,12 +1,12 @@
 package wire
 
-// MaxMissingParts is the maximum number of chunks that a hello requests.
+// MaxMissingParts is the maximum number of missing chunks that a hello message requests.
 const MaxMissingParts = 64
 
-// MissingBlobParts lists the parts of a blob that the broker does not return to an agent. It asks the coordinator to
-// publish them again.
+// MissingBlobParts lists the parts of a blob that the broker does not return to an agent. The agent asks the
+// coordinator to publish these parts again.
 type MissingBlobParts struct {
-	BlobDigest      Digest // digest of the blob; zero = no parts are missing
+	BlobDigest      Digest // digest of the blob; zero means no parts are missing
 	ManifestMissing bool
 	Chunks          []uint32 // numbers of the missing chunks, in ascending order
 }

@@ -10,7 +10,8 @@ const (
 	// EdgeEndTooDistant means that the parameters of the two agents differ much more than the parameters of other
 	// pairs.
 	EdgeEndTooDistant EdgeEndReason = iota + 1
-	// EdgeEndNotMixing means that, according to most of its neighbours, the agent at the other end does not mix.
+	// EdgeEndNotMixing means that the agent at the other end does not mix, according to most of that agent's
+	// neighbours.
 	EdgeEndNotMixing
 	lastEdgeEndReason = EdgeEndNotMixing
 )
@@ -21,24 +22,27 @@ func (r EdgeEndReason) String() string { return enumName(uint8(r), "far", "still
 // EdgeEndReasons returns all values of EdgeEndReason.
 func EdgeEndReasons() []EdgeEndReason { return allEnumValues(lastEdgeEndReason) }
 
-// EndedEdge describes an edge of the graph that is not used for some rounds.
+// EndedEdge describes an edge between two agents that is excluded from mixing for some rounds.
 type EndedEdge struct {
-	NeighborID AgentID // agent at the other end
+	NeighborID AgentID // id of the agent at the other end of the edge
 	Reason     EdgeEndReason
 }
 
 // MixingEdgeMeasurement holds what an agent has measured about the exchange of parameters with one neighbour.
 type MixingEdgeMeasurement struct {
-	NeighborID            AgentID // neighbour with which the parameters were exchanged
-	AppliedFlows          uint32
-	ClippedFlows          uint32  // number of applied flows that exceeded the clip bound τ and were clipped
-	MeanParameterDistance float64 // mean of ‖x_j − x_i‖ over the applied flows; at most MaxFloat64
-	// MixingResponseRatio measures how far neighbour j moves towards agent i: Σ⟨x_j' − x_j, x_i − x_j⟩ / Σ‖x_i − x_j‖²
-	// over consecutive snapshots x_j, x_j'. If the neighbour mixes, the ratio is at least about the weight of the edge.
+	NeighborID   AgentID // neighbour with which the parameters were exchanged
+	AppliedFlows uint32
+	ClippedFlows uint32 // number of applied flows that exceeded the clip bound τ and were therefore clipped
+	// mean distance ‖x_j − x_i‖ between the parameters of the two agents over the applied flows; at most MaxFloat64
+	MeanParameterDistance float64
+	// MixingResponseRatio measures how far neighbour j moves towards agent i: Σ⟨x_j' − x_j, x_i − x_j⟩ / Σ‖x_i − x_j‖²,
+	// where x_i are the parameters of agent i, and x_j and x_j' are consecutive snapshots of neighbour j. If the
+	// neighbour mixes, the ratio is at least about the weight of the edge.
 	MixingResponseRatio float64
 }
 
-// MixingEdgeMeasurements holds an agent's measurements of its edges in a block since its last answer; zero = none.
+// MixingEdgeMeasurements contains an agent's measurements of its edges in a block since its last report. Zero means
+// that there are no measurements.
 type MixingEdgeMeasurements struct {
 	MixingBlockRound RoundID                 // round for which the edges were defined
 	Edges            []MixingEdgeMeasurement // measurements in ascending order of NeighborID
@@ -124,8 +128,8 @@ func (r *reader) peerClipBounds(m *Invitation) {
 	}
 }
 
-// senderProofRequirement encodes that sender proofs are required, if all edges require them. Without edges it writes no
-// bytes.
+// senderProofRequirement encodes that sender proofs are required. It writes no bytes if an edge does not require proofs
+// or there are no edges.
 func (w *writer) senderProofRequirement(m *Invitation) {
 	for _, p := range m.Peers {
 		if !p.RequiresSenderProofs {

@@ -1,10 +1,10 @@
 package wire
 
-// NewRowsReport reports the number of an agent's unused rows, if rounds wait for new rows.
+// NewRowsReport reports how many of an agent's rows no round has used, if rounds wait for new rows.
 type NewRowsReport struct {
 	IsKnown       bool
 	UnusedRows    uint32  // number of rows that no round of the run has used yet
-	LastUsedRound RoundID // last round that used the agent's rows, if known to the agent; 0 = none
+	LastUsedRound RoundID // last round that used the agent's rows, as far as the agent knows; 0 means none
 }
 
 func (n *NewRowsReport) newRowsCodec() sectionCodec {

@@ -13,11 +13,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestNumbersMustBeFinite writes NaNs, infinities and unusual finite numbers to every float64 of every golden message.
+// TestNumbersMustBeFinite writes NaN, infinite and unusual finite numbers to every float64 field of every golden
+// message. Decoding must fail for the numbers that are not finite.
 func TestNumbersMustBeFinite(t *testing.T) {
 	odd := []float64{math.Copysign(0, -1), math.SmallestNonzeroFloat64, -0x1p-1060, math.MaxFloat64, -math.MaxFloat64}
 	fields := 0
-	// Fields without a section in most tasks.
+	// These fields are encoded in sections that most tasks do not contain.
 	absent := []string{".Training.GradientNoise.Variance", ".Training.Proximal", ".Model.HuberDelta"}
 	for _, g := range goldens() {
 		f := formNamed(t, g.form)
@@ -27,7 +28,7 @@ func TestNumbersMustBeFinite(t *testing.T) {
 				linear = false
 			}
 			if field.Kind() != reflect.Float64 || linear && slices.Contains(absent, path) ||
-				strings.HasPrefix(path, ".Evaluation.") || // see TestEvaluationAddsUp
+				strings.HasPrefix(path, ".Evaluation.") || // TestEvaluationAddsUp tests these fields.
 				path == ".Personal.DittoLambda" && g.file != "task_ditto" ||
 				g.form == "announcement" && g.file != "announcement_statistics" {
 				return
@@ -41,7 +42,7 @@ func TestNumbersMustBeFinite(t *testing.T) {
 			}
 			for _, x := range odd {
 				if field.SetFloat(x); (g.form == "invitation" || g.form == "announcement") && x <= 0 {
-					continue // weights must be positive, see TestWeightIsPositive
+					continue // Weights must be positive; TestWeightIsPositive tests them.
 				}
 				got, err := f.decode(f.encode(g.value))
 				if err != nil || !reflect.DeepEqual(got, g.value) {
@@ -71,7 +72,8 @@ func TestVectorMustBeFinite(t *testing.T) {
 			t.Errorf("float64 %x: error %v", math.Float64bits(x), err)
 		}
 	}
-	// Use bytes, because a float32 variable might lose the signalling bit. A named type uses the generic loop.
+	// Use bytes, because a float32 variable might lose the bit that marks a signalling NaN. A named type uses the
+	// generic loop.
 	type own float32
 	for _, bits := range []uint32{0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0x7f80_0001, 0xffc0_dead, 0xffff_ffff} {
 		for n := range 10 {
@@ -147,7 +149,7 @@ func TestSchemaSizes(t *testing.T) {
 	}
 }
 
-// TestSchemaHashTellsApart checks that schemas have different hashes if their vectors must not be averaged.
+// TestSchemaHashTellsApart checks that two schemas have different hashes if their vectors must not be averaged.
 func TestSchemaHashTellsApart(t *testing.T) {
 	spec := func(name string, d wire.DType, shape ...uint32) wire.TensorSpec {
 		return wire.TensorSpec{Name: name, DType: d, Shape: shape}
@@ -166,8 +168,8 @@ func TestSchemaHashTellsApart(t *testing.T) {
 	}
 }
 
-// TestVectorsOfAnyLength checks that elements are decoded bit by bit and a non-finite element is detected at any
-// position, whatever the block size of the decoder.
+// TestVectorsOfAnyLength checks that elements are decoded bit by bit, and that an element that is not finite is
+// detected at any position, whatever the block size of the decoder.
 func TestVectorsOfAnyLength(t *testing.T) {
 	odd := []float32{math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1)),
 		1e-40}

@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// randomOrder returns a position with few different values, so that fields are often equal, and with extreme values.
+// randomOrder returns a random announcement position. Its fields have few different values, so that they are often
+// equal, and some extreme values.
 func randomOrder(rng *rand.Rand) wire.AnnouncementPosition {
 	pick := func() uint64 { return []uint64{0, 1, 2, math.MaxUint32, math.MaxUint64}[rng.IntN(5)] }
 	return wire.AnnouncementPosition{
@@ -34,7 +35,8 @@ func TestOrderIsTotal(t *testing.T) {
 	}
 }
 
-// TestOrderOfAConversation checks that later announcements compare as later. The first different field decides.
+// TestOrderOfAConversation checks that a later announcement compares as later. The first field that differs must
+// decide.
 func TestOrderOfAConversation(t *testing.T) {
 	steps := []wire.AnnouncementPosition{
 		{1, 1, 1, 1, 1, wire.PhaseGathering},
@@ -73,7 +75,8 @@ func TestOrderOf(t *testing.T) {
 	}
 }
 
-// TestOutranks checks messages of an older root document, and of an older epoch under the same root document.
+// TestOutranks checks that a message is outdated if it belongs to an older root document, or to an older epoch under
+// the same root document.
 func TestOutranks(t *testing.T) {
 	o := wire.AnnouncementPosition{Root: 2, Epoch: 5, Run: 9}
 	for _, c := range []struct {

@@ -5,10 +5,11 @@ import (
 	"fmt"
 )
 
-// Messages between neighbours have no signature. They are sealed with a sender's key, which a greeting distributes to
-// the sender's neighbours. A message that opens was therefore sent by the sender or by another neighbour of the sender.
-// If the invitation requires proofs, the message also contains one proof of the sender for each receiver, after the
-// sealed text. The header of a message is the associated data of its seal.
+// Messages between neighbours have no signature. They are encrypted (sealed) with a sender's key, which a greeting
+// distributes to the sender's neighbours. A message that can be decrypted was therefore sent by the sender or by
+// another neighbour of the sender. If the invitation requires proofs, the message also contains, after the encrypted
+// text, one proof of the sender for each receiver. The header of a message is authenticated together with the encrypted
+// text.
 
 // PeerMessageType is the type of a message between neighbours.
 type PeerMessageType uint8
@@ -28,7 +29,7 @@ const (
 	peerMagic = "FEDX"
 	// MaxNeighbors is the maximum number of neighbours of an agent.
 	MaxNeighbors = 128
-	// WrappedKeySize is the length in bytes of a sender's key sealed for a neighbour.
+	// WrappedKeySize is the length, in bytes, of a sender's key that is encrypted for a neighbour.
 	WrappedKeySize = 32 + PeerSealOverhead
 	// PeerSealOverhead is the number of bytes that sealing adds to a message.
 	PeerSealOverhead = 16
@@ -47,7 +48,7 @@ type PeerMessageHeader struct {
 	SenderBootEpoch Epoch
 }
 
-// PeerInstance identifies a neighbour and one start of its program. BootEpoch is 0 if unknown.
+// PeerInstance identifies a neighbour and one start of its program by the boot epoch. BootEpoch is 0 if it is unknown.
 type PeerInstance struct {
 	ID        AgentID
 	BootEpoch Epoch
@@ -59,7 +60,7 @@ type KeyGreeting struct {
 	WrappedKeys  []WrappedSenderKey
 }
 
-// WrappedSenderKey is the sender's key, wrapped for one neighbour.
+// WrappedSenderKey is the sender's key, encrypted for one neighbour.
 type WrappedSenderKey struct {
 	Receiver         PeerInstance
 	HoldsNeighborKey bool // whether the sender has already received the key of the neighbour
@@ -80,8 +81,8 @@ type SnapshotReceiver struct {
 	SnapshotSeq uint64
 }
 
-// PeerControlMessage is a PeerSnapshotRequest or a PeerFinish. SealCounter makes each sealed message of the sender
-// unique. In a request, AppliedFlowSeq is 0 and IsEdgeDrained is false.
+// PeerControlMessage is a PeerSnapshotRequest or a PeerFinish. SealCounter differs in each encrypted control message of
+// the sender. In a request, AppliedFlowSeq is 0 and IsEdgeDrained is false.
 type PeerControlMessage struct {
 	Receiver       PeerInstance
 	SealCounter    uint64
@@ -115,8 +116,8 @@ func (r *reader) peerInstance() PeerInstance {
 	return a
 }
 
-// DecodePeerMessageHeader decodes the header of a message between neighbours. It returns the rest for the decoder of
-// the message type.
+// DecodePeerMessageHeader decodes the header of a message between neighbours. It also returns the remaining bytes,
+// which the decoder of the message type must decode.
 func DecodePeerMessageHeader(p []byte) (PeerMessageHeader, []byte, error) {
 	r := reader{unread: p}
 	if m := r.takeBytes(len(peerMagic)); m != nil && !bytes.Equal(m, []byte(peerMagic)) {
@@ -168,8 +169,8 @@ func DecodeKeyGreeting(p []byte) (KeyGreeting, error) {
 	return g, r.finish("greeting")
 }
 
-// AppendSnapshotPartHeader appends the headers of a snapshot part to dst. The seal authenticates them but does not
-// encrypt them.
+// AppendSnapshotPartHeader appends the headers of a snapshot part to dst. Sealing authenticates these headers but does
+// not encrypt them.
 func AppendSnapshotPartHeader(dst []byte, h PeerMessageHeader, s *SnapshotPartHeader) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
@@ -184,8 +185,8 @@ func AppendSnapshotPartHeader(dst []byte, h PeerMessageHeader, s *SnapshotPartHe
 	return w.encoded
 }
 
-// DecodeSnapshotPart decodes a snapshot part without its message header. It returns the part still sealed, followed by
-// its proofs.
+// DecodeSnapshotPart decodes a snapshot part without its message header. It returns the part, which is still encrypted
+// and is followed by its proofs.
 func DecodeSnapshotPart(p []byte) (SnapshotPartHeader, []byte, error) {
 	r := reader{unread: p}
 	s := SnapshotPartHeader{Step: r.u64(), PartIndex: r.u16(), PartCount: r.u16()}
@@ -205,7 +206,7 @@ func DecodeSnapshotPart(p []byte) (SnapshotPartHeader, []byte, error) {
 	return s, r.unread, nil
 }
 
-// AppendPeerControl appends a control message to dst, without its seal. The seal authenticates all of it.
+// AppendPeerControl appends a control message to dst, without its seal. The seal authenticates the whole message.
 func AppendPeerControl(dst []byte, h PeerMessageHeader, c *PeerControlMessage) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
@@ -217,7 +218,7 @@ func AppendPeerControl(dst []byte, h PeerMessageHeader, c *PeerControlMessage) [
 	return w.encoded
 }
 
-// DecodePeerControl decodes a control message without its header. It returns the seal and the proof.
+// DecodePeerControl decodes a control message without its header. It also returns the bytes of the seal and the proof.
 func DecodePeerControl(p []byte) (PeerControlMessage, []byte, error) {
 	r := reader{unread: p}
 	c := PeerControlMessage{Receiver: r.peerInstance(), SealCounter: r.u64(), SnapshotSeq: r.u64(),

@@ -1,6 +1,6 @@
 package wire
 
-// Limits on received messages. Each is checked before memory is allocated.
+// Limits on received messages. Each limit is checked before memory is allocated.
 const (
 	// ProtocolVersion is the protocol version of this build, the fifth byte of every envelope.
 	ProtocolVersion = 2
@@ -11,8 +11,8 @@ const (
 	MaxBody = MaxMessage - HeaderSize - signatureSize
 	// MaxInlineBlobBytes is the maximum size in bytes of a blob that is contained in an announcement.
 	MaxInlineBlobBytes = 48 << 10
-	// MaxInlineUpdate is the maximum size in bytes of an update inside its own manifest. Larger updates wait for
-	// credit, so that a burst of them cannot overflow the broker's queue.
+	// MaxInlineUpdate is the maximum size, in bytes, of an update inside its own manifest. A larger update waits for
+	// the coordinator's permission, so that many updates at the same time cannot overflow the broker's queue.
 	MaxInlineUpdate = 8 << 10
 
 	// MaxChunkBytes is the maximum size of a chunk's payload: 60 KiB with its header.
@@ -36,13 +36,13 @@ const (
 	MaxTensors = 4096
 	// MaxTensorRank is the maximum number of axes of a tensor that an external program trains.
 	MaxTensorRank = 8
-	// MaxCreditRanges is the maximum number of ranges of one credit.
+	// MaxCreditRanges is the maximum number of chunk ranges in one ChunkCredit message.
 	MaxCreditRanges = 64
 	// MaxSections is the maximum number of sections of one body.
 	MaxSections = 64
 	// MaxSectionName is the maximum length in bytes of the name of a section or of an announced blob.
 	MaxSectionName = 32
-	// MaxOutcomeUpdates is the maximum number of updates of one outcome.
+	// MaxOutcomeUpdates is the maximum number of updates in one RoundOutcome.
 	MaxOutcomeUpdates = 1 << 20
 	// MaxAnnouncedBlobs is the maximum number of blobs in one announcement.
 	MaxAnnouncedBlobs = 16

@@ -27,7 +27,7 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 
 func randomDigest(rng *rand.Rand) wire.Digest { return wire.Digest(randomBytes(rng, 32)) }
 
-// randomString returns at most MaxName bytes of UTF-8, with one to four bytes per rune.
+// randomString returns a random UTF-8 string of at most MaxName bytes, whose characters have one to four bytes.
 func randomString(rng *rand.Rand) string {
 	var b strings.Builder
 	for range rng.IntN(33) {
@@ -44,7 +44,7 @@ func randomName(rng *rand.Rand, alphabet string, most int) string {
 	return string(p)
 }
 
-// randomFloat returns a float64 from all finite bit patterns.
+// randomFloat returns a random float64 whose bit pattern is drawn from all finite numbers.
 func randomFloat(rng *rand.Rand) float64 {
 	for {
 		if x := math.Float64frombits(rng.Uint64()); x-x == 0 {
@@ -61,7 +61,7 @@ func randomFloats(rng *rand.Rand, n int) []float64 {
 	return xs
 }
 
-// oneTo returns a random value of an enumeration.
+// oneTo returns a random value of an enumeration whose largest value is last.
 func oneTo[E ~uint8](rng *rand.Rand, last E) E { return 1 + E(rng.UintN(uint(last))) }
 
 // oneOf returns a random element of words.
@@ -77,7 +77,7 @@ func randomHeader(rng *rand.Rand, typ wire.MessageType) wire.Header {
 	}
 }
 
-// randomExtra returns random sections with unknown names.
+// randomExtra returns random sections whose names this build does not know.
 func randomExtra(rng *rand.Rand) wire.UnknownSections {
 	var x wire.UnknownSections
 	for i := range rng.IntN(3) {

@@ -5,8 +5,9 @@ import (
 	"reflect"
 )
 
-// eachField calls visit for every field in the value that m points to, including list elements, so that fields added
-// later are tested too. visit may change the field; the old value is restored afterwards.
+// eachField calls visit for every field in the value that m points to, including the elements of lists, so that fields
+// that are added later are tested too. The function visit may change the field; eachField restores the old value
+// afterwards.
 func eachField(m any, visit func(path string, field reflect.Value)) {
 	walk("", reflect.ValueOf(m).Elem(), visit)
 }

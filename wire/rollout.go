@@ -24,17 +24,17 @@ func (m ModelRef) IsNewerThan(other ModelRef) bool {
 	return m.Run > other.Run || m.Run == other.Run && m.Version > other.Version
 }
 
-// Rollout defines the models that agents use for predictions. The models are announced as files. Without a rollout each
-// agent selects its model by itself.
+// Rollout defines the models that agents use for predictions. The models are announced as files. Without a rollout,
+// each agent decides itself whether to use a new model.
 type Rollout struct {
 	ReleasedModel       ModelRef
-	CandidateModel      ModelRef // model for a share of the agents; zero = there is no candidate
-	CandidateAgentShare float64  // share of the agents that use the candidate, at most 1; 0 = there is no candidate
+	CandidateModel      ModelRef // model for a share of the agents; zero means that there is no candidate
+	CandidateAgentShare float64  // share of the agents that use the candidate, at most 1; 0 means no candidate
 }
 
-// OffersCandidateTo reports whether an agent should use the candidate. The first 53 bits of SHA-256("fedmesh/rollout" +
-// hash of the parameters + id), as a fraction of 1, must be below CandidateAgentShare. Each candidate thus selects a
-// different share of the agents.
+// OffersCandidateTo reports whether an agent should use the candidate model. It takes the first 53 bits of
+// SHA-256("fedmesh/rollout" + hash of the parameters + id) as a fraction of 1; the candidate is offered if this
+// fraction is below CandidateAgentShare. Each candidate therefore selects a different share of the agents.
 func (r *Rollout) OffersCandidateTo(agent AgentID) bool {
 	if !r.CandidateModel.IsSet() {
 		return false
@@ -67,9 +67,9 @@ func (r *reader) rollout(p *Rollout) {
 	*p = Rollout{r.modelRef(), r.modelRef(), r.f64("share")}
 }
 
-// CandidateResiduals holds an agent's measurements of the candidate model.
+// CandidateResiduals contains an agent's measurements of the candidate model's prediction errors.
 type CandidateResiduals struct {
-	Run              RunID // run of the candidate; 0 = no measurements
+	Run              RunID // run of the candidate; 0 means no measurements
 	ModelVersion     ModelVersion
 	CandidateRefused bool // whether the agent rejected the candidate because it is worse on the held-out rows
 	// LabeledRows is the number of rows with a known label since the agent began to use the candidate.

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestShare checks that the candidate is offered to the agents defined in docs/PROTOCOL.md. Their number matches the
-// share for any names, and another candidate selects different agents.
+// TestShare checks that the candidate is offered to the agents that docs/PROTOCOL.md defines. The number of these
+// agents must match the share for any agent ids, and another candidate must be offered to different agents.
 func TestShare(t *testing.T) {
 	const agents = 20000
 	first, second, both := 0, 0, 0

@@ -33,22 +33,22 @@ func SigningPublicKeyOf(key ed25519.PrivateKey) SigningPublicKey {
 // Signature is an Ed25519 signature.
 type Signature [ed25519.SignatureSize]byte
 
-// RootDocument defines which keys are valid in a federation. Root keys sign only root documents, so they can be kept
-// offline.
+// RootDocument defines which keys are valid in a federation. The root keys sign only root documents, so that they can
+// be kept offline.
 type RootDocument struct {
 	Federation        FederationName
 	Version           RootVersion
 	RootKey           SigningPublicKey // root key that signs this document
 	CoordinatorKey    SigningPublicKey // key with which the coordinator signs its messages
-	CACertificateHash Digest           // SHA-256 of the certificate of the CA in DER; zero = there is no CA
+	CACertificateHash Digest           // SHA-256 of the certificate of the CA in DER; zero means that there is no CA
 	RevokedAgents     []AgentID        // devices that may no longer take part, in ascending order of id
 	// ExtraCoordinatorKeys lists further coordinator keys that are valid during a key change, in ascending order.
 	ExtraCoordinatorKeys []SigningPublicKey
-	RootQuorum           RootQuorum // further root keys; zero = RootKey is the only root key
+	RootQuorum           RootQuorum // further root keys; zero means that RootKey is the only one
 	Extra                UnknownSections
 
 	PreviousRootSignature Signature // signature by a root key of the previous version; zero in the first version
-	RootKeySignature      Signature // signature by RootKey
+	RootKeySignature      Signature // signature of the document with RootKey
 	// Cosignatures holds signatures by other root keys of this or the previous version, in ascending order. It is empty
 	// without a RootQuorum.
 	Cosignatures []RootCosignature
@@ -56,7 +56,7 @@ type RootDocument struct {
 
 // RootQuorum describes root keys that are kept separately. At least Threshold of them must sign each version.
 type RootQuorum struct {
-	Threshold uint8              // number of required signatures; 0 = RootKey is the only root key
+	Threshold uint8              // number of required signatures; 0 means that RootKey is the only root key
 	ExtraKeys []SigningPublicKey // root keys other than RootKey, in ascending order
 }
 
@@ -66,15 +66,15 @@ type RootCosignature struct {
 	Signature Signature
 }
 
-// RootKeys returns all root keys of this version, ascending.
+// RootKeys returns all root keys of this version, in ascending order.
 func (d *RootDocument) RootKeys() []SigningPublicKey {
 	return sortedSigningKeys(append([]SigningPublicKey{d.RootKey}, d.RootQuorum.ExtraKeys...))
 }
 
-// RootThreshold returns the number of RootKeys that must sign this version and the next one.
+// RootThreshold returns the number of root keys that must sign this version and the next version.
 func (d *RootDocument) RootThreshold() int { return max(1, int(d.RootQuorum.Threshold)) }
 
-// CoordinatorKeys returns all valid coordinator keys. The first one remains valid after a key change.
+// CoordinatorKeys returns all valid coordinator keys. The first key remains valid after a key change.
 func (d *RootDocument) CoordinatorKeys() []SigningPublicKey {
 	return append([]SigningPublicKey{d.CoordinatorKey}, d.ExtraCoordinatorKeys...)
 }
@@ -84,11 +84,11 @@ func sortedSigningKeys(keys []SigningPublicKey) []SigningPublicKey {
 	return keys
 }
 
-// ErrInvalidRootDocument reports an invalid root document.
+// ErrInvalidRootDocument is the error for an invalid root document.
 var ErrInvalidRootDocument = errors.New("invalid root document")
 
-// Sign signs the document with key. before is the root key of the previous version, which may be the same key. It is
-// nil for FirstRootVersion.
+// Sign signs the document with key. The parameter before is the root key of the previous version, which may be the same
+// key. It must be nil for FirstRootVersion.
 func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 	d.RootKey = SigningPublicKeyOf(key)
 	text := d.signedText()
@@ -149,8 +149,8 @@ func (d *RootDocument) encodeFields() []byte {
 	return w.encoded
 }
 
-// sectionCodecs returns the codecs of the optional sections. A reader that does not know a section may ignore
-// coordinator keys but must reject a threshold.
+// sectionCodecs returns the codecs of the optional sections. A reader may ignore the section with further coordinator
+// keys, but it must reject a document whose section with a threshold it does not know.
 func (d *RootDocument) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
 		{"coordinators", IgnoreUnknownSection, func(w *writer) {
@@ -187,7 +187,7 @@ func (w *writer) signingKeys(keys []SigningPublicKey) {
 	}
 }
 
-// requireAscendingKeys sets an error unless key is greater than before. A nil before is accepted.
+// requireAscendingKeys sets an error unless key is greater than before. If before is nil, every key is accepted.
 func (r *reader) requireAscendingKeys(what string, before *SigningPublicKey, key SigningPublicKey) {
 	if before != nil && r.err == nil && bytes.Compare(before[:], key[:]) >= 0 {
 		r.failf("%s: %x is listed after %x: keys must be in ascending order", what, key[:4], before[:4])
@@ -265,8 +265,9 @@ func DecodeRootDocument(p []byte) (RootDocument, error) {
 	return d, r.finish("root document")
 }
 
-// DecodeAndVerifyRootDocument decodes a root document. It verifies the signatures by the document's own root keys, and
-// that this build supports its sections. The caller must check the root key, by its RootPin or by the previous version.
+// DecodeAndVerifyRootDocument decodes a root document. It verifies the signatures with the document's own root keys,
+// and checks that this build supports all sections of the document. The caller must check the root keys, either by a
+// RootPin or by the previous version.
 func DecodeAndVerifyRootDocument(p []byte) (RootDocument, error) {
 	d, err := DecodeRootDocument(p)
 	if err != nil {
@@ -285,8 +286,8 @@ func DecodeAndVerifyRootDocument(p []byte) (RootDocument, error) {
 	return d, nil
 }
 
-// CheckSuccession returns an error if the document must not replace held. It must have the next version and enough
-// signatures by the root keys of held. The document must come from DecodeAndVerifyRootDocument.
+// CheckSuccession returns an error if the document must not replace the document held. The document must have the next
+// version number and enough signatures with the root keys of held. It must come from DecodeAndVerifyRootDocument.
 func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 	switch {
 	case d.Federation != held.Federation:
@@ -306,8 +307,8 @@ func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 	return nil
 }
 
-// RootPin is a truncated SHA-256 of the root public key or, with several root keys, of all keys and the threshold. An
-// operator copies the pin to a device, which then recognises the root keys.
+// RootPin is a truncated SHA-256 of the root public key. With several root keys, it is the truncated SHA-256 of all
+// keys and the threshold. An operator copies the pin to a device, which then recognises the root keys.
 type RootPin [16]byte
 
 // RootPin returns the pin of a single root key.

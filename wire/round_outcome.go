@@ -10,8 +10,8 @@ import (
 // UpdateFate is the final result of an update after the end of its round. Metrics use its name as a label value.
 type UpdateFate uint8
 
-// Values of UpdateFate. From FateNotFinite to FateLeftOutByRule, the update was accepted but excluded from the
-// aggregate.
+// Values of UpdateFate. The values from FateNotFinite to FateLeftOutByRule mean that the update was accepted but left
+// out of the aggregate.
 const (
 	FateAggregated     UpdateFate = iota + 1
 	FateNotFinite                 // with the update, the model would have contained NaN or infinity
@@ -32,7 +32,7 @@ func (f UpdateFate) String() string {
 // UpdateFates returns all values of UpdateFate.
 func UpdateFates() []UpdateFate { return allEnumValues(lastFate) }
 
-// UpdateTag identifies an update in the outcome of its round. It reveals nothing to anyone who does not know the
+// UpdateTag identifies an update in the outcome of its round. The tag reveals nothing to a reader who does not know the
 // update.
 type UpdateTag [8]byte
 
@@ -48,8 +48,8 @@ func UpdateTagOf(run RunID, round RoundID, agent AgentID, update Digest) (t Upda
 	return t
 }
 
-// RoundOutcome lists what happened to each update of a round. It is published as a blob that later announcements refer
-// to.
+// RoundOutcome lists what happened to each update of a round. It is published as a blob to which later announcements
+// refer.
 type RoundOutcome struct {
 	Round       RoundID
 	IsAbandoned bool // whether the round was abandoned; UpdateFates is then empty
@@ -110,8 +110,8 @@ func (o *RoundOutcome) FateOf(tag UpdateTag) UpdateFate {
 	return FateMissedRoundEnd
 }
 
-// UpdateFateAnswer is the answer to a hello with a FateRequest. The envelope header contains the run and round of the
-// update.
+// UpdateFateAnswer is the answer to a hello message with a FateRequest. The envelope header contains the run and round
+// of the update.
 type UpdateFateAnswer struct {
 	Update Digest
 	Fate   UpdateFate

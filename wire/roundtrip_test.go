@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestBodies checks that each body is decoded to the same value and encoded to the same bytes.
+// TestBodies checks that decoding an encoded message body gives an equal value, and that encoding this value gives the
+// same bytes.
 func TestBodies(t *testing.T) {
 	for i, f := range forms() {
 		t.Run(f.name, func(t *testing.T) {
@@ -32,7 +33,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestEnvelopes checks that an envelope keeps its header and body, whatever dst already contains.
+// TestEnvelopes checks that signing and parsing an envelope preserves the header and the body, whatever dst already
+// contains.
 func TestEnvelopes(t *testing.T) {
 	rng := seeded(1)
 	for _, typ := range types() {
@@ -59,7 +61,7 @@ func TestEnvelopes(t *testing.T) {
 	}
 }
 
-// TestLargest checks that bodies of maximum size fit into a message.
+// TestLargest checks that message bodies of the maximum size fit into a message.
 func TestLargest(t *testing.T) {
 	h := randomHeader(seeded(2), wire.TypeUpdate)
 	p := wire.SignEnvelope(nil, h, make([]byte, wire.MaxBody), testKey())
@@ -91,7 +93,7 @@ func TestLargest(t *testing.T) {
 	}
 }
 
-// TestChunks checks that the concatenated chunks of a blob are the blob.
+// TestChunks checks that the chunks of a blob, joined together, are equal to the blob.
 func TestChunks(t *testing.T) {
 	for _, n := range []int{1, wire.MaxChunkBytes - 1, wire.MaxChunkBytes, wire.MaxChunkBytes + 1,
 		3 * wire.MaxChunkBytes} {
@@ -127,7 +129,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestSealRefusesItsCallersMistakes checks that SignEnvelope panics on invalid arguments.
+// TestSealRefusesItsCallersMistakes checks that SignEnvelope panics if its arguments are invalid.
 func TestSealRefusesItsCallersMistakes(t *testing.T) {
 	good := randomHeader(seeded(3), wire.TypeHello)
 	noType, farType, dash, slash := good, good, good, good

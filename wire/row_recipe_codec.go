@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// rowRecipe encodes the recipe that makes rows from readings.
+// rowRecipe encodes the recipe that defines how rows are made from readings.
 func (w *writer) rowRecipe(p *spec.RowRecipe) {
 	if len(p.Inputs) == 0 {
 		return
@@ -51,7 +51,7 @@ func (r *reader) rowRecipe(p *spec.RowRecipe) {
 	}
 }
 
-// sensorLimits encodes the plausibility limits of the inputs' sensors.
+// sensorLimits encodes the plausibility limits for the sensors that provide the inputs.
 func (w *writer) sensorLimits(p *spec.RowRecipe) {
 	n := uint32(0)
 	var all writer

@@ -15,19 +15,20 @@ import (
 )
 
 // Sealed data are encrypted, so that the receiver can read them but the broker cannot (docs/PROTOCOL.md, section 15).
-// Sealing is deterministic. Different data never share a key and nonce, because these are derived from a MAC or digest
-// of the data.
+// Sealing is deterministic: the same data always give the same bytes. Different data never share a key and nonce,
+// because these are derived from a MAC or digest of the data.
 
-// SealOverhead is the number of bytes that sealing adds.
+// SealOverhead is the number of bytes that sealing (encryption with authentication) adds to the data.
 const SealOverhead = chacha20poly1305.Overhead
 
-// ErrSealDoesNotOpen reports sealed bytes that were sealed with another key or modified.
+// ErrSealDoesNotOpen is the error for sealed bytes that were sealed with another key or modified.
 var ErrSealDoesNotOpen = errors.New("sealed data cannot be decrypted")
 
-// SealSecret is a coordinator's secret, from which its sealing keys are derived. It is replaced from time to time.
+// SealSecret is a secret of the coordinator, from which the coordinator's encryption keys are derived. It is replaced
+// from time to time.
 type SealSecret [32]byte
 
-// x25519PrivateKey returns the private key for the announced public key.
+// x25519PrivateKey returns the private key that belongs to the announced public key.
 func (s SealSecret) x25519PrivateKey() (*ecdh.PrivateKey, error) {
 	b, err := hkdf.Key(sha256.New, s[:], nil, "fl/v1/seals", 32)
 	if err != nil {
@@ -45,7 +46,7 @@ func (s SealSecret) PublicKey() (X25519PublicKey, error) {
 	return X25519PublicKey(k.PublicKey().Bytes()), nil
 }
 
-// GroupSealKey returns the key for blobs that are sealed for all agents.
+// GroupSealKey returns the key that encrypts blobs (models and tasks) for all agents.
 func (s SealSecret) GroupSealKey() (SealKey, error) {
 	k, err := hkdf.Key(sha256.New, s[:], nil, "fl/v1/group", len(SealKey{}))
 	return SealKey(k), err
@@ -109,7 +110,8 @@ func (k SealKey) ID() uint64 {
 	return max(1, binary.LittleEndian.Uint64(sum[:]))
 }
 
-// mac returns a MAC of the given data. Different values of use give unrelated MACs.
+// mac returns a message authentication code (MAC) of the given data. Different values of the parameter use give
+// unrelated codes.
 func (k SealKey) mac(use string, said ...[]byte) [sha256.Size]byte {
 	h := hmac.New(sha256.New, k[:])
 	h.Write([]byte(use))
@@ -120,18 +122,19 @@ func (k SealKey) mac(use string, said ...[]byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// aead returns a cipher whose key is derived from use and said. The caller must encrypt at most one text per nonce.
+// aead returns a cipher whose key is derived from this key, use and said. The caller must encrypt at most one text per
+// nonce.
 func (k SealKey) aead(use string, said []byte) cipher.AEAD {
 	key := k.mac(use, said)
 	a, err := chacha20poly1305.New(key[:])
 	if err != nil {
-		panic("wire: " + err.Error()) // cannot happen: the key has the correct length
+		panic("wire: " + err.Error()) // This cannot happen: the key has the correct length.
 	}
 	return a
 }
 
-// sealText appends a salt and the sealed text to dst. place is associated data that binds the text to its context. The
-// salt is a MAC of place and text, so two different texts never share a key.
+// sealText appends a salt and the encrypted text to dst. The parameter place is associated data that binds the text to
+// its context. The salt is a MAC of place and text, so that two different texts never share a key.
 func (k SealKey) sealText(dst []byte, use string, place, text []byte) []byte {
 	salt := k.mac(use+" salt", place, text)
 	dst = append(dst, salt[:sealSaltSize]...)
@@ -151,8 +154,8 @@ func (k SealKey) openText(use string, place, sealed []byte) ([]byte, error) {
 
 var zeroNonce [chacha20poly1305.NonceSize]byte
 
-// Sizes in the body of a TypeSealed envelope, which contains the first bytes of the announced key, a salt, and the
-// sealed type and body.
+// Sizes of the parts in the body of a TypeSealed envelope. The body contains the first bytes of the announced key, a
+// salt, and the encrypted message type and body.
 const (
 	sealKeyHintSize = 8
 	sealSaltSize    = 16
@@ -160,7 +163,8 @@ const (
 	SealedBodyOverhead = sealKeyHintSize + sealSaltSize + 1 + SealOverhead
 )
 
-// sealContext returns the header fields that a sealed message is bound to: all except type, length and body hash.
+// sealContext returns the header fields to which a sealed message is bound: all fields except the type, the length and
+// the body hash.
 func (h *Header) sealContext() []byte {
 	w := writer{make([]byte, 0, MaxFederation+MaxAgentID+36)}
 	w.encoded = appendPaddedName(w.encoded, string(h.Federation), MaxFederation)
@@ -181,7 +185,7 @@ func (k SealKey) SealMessage(announced X25519PublicKey, h Header, t MessageType,
 	return k.sealText(out, "message", h.sealContext(), text)
 }
 
-// IsSealedToKey reports whether a body is sealed to this announced key.
+// IsSealedToKey reports whether a body is encrypted for this announced key.
 func IsSealedToKey(body []byte, announced X25519PublicKey) bool {
 	return len(body) >= sealKeyHintSize && string(body[:sealKeyHintSize]) == string(announced[:sealKeyHintSize])
 }
@@ -203,8 +207,8 @@ func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	return e.withOpenedBody(t, text[1:]), nil
 }
 
-// MustBeSealed reports whether messages of type t must be sealed, because they contain data, model parameters or a key.
-// Coordinator and agents drop such a message if it is not sealed.
+// MustBeSealed reports whether messages of type t must be encrypted, because they contain data, model parameters or a
+// key. Coordinator and agents drop such a message if it is not encrypted.
 func (t MessageType) MustBeSealed() bool {
 	switch t {
 	case TypeInvitation, TypeHelloAnswer, TypeUpdate, TypeHello, TypeMetricsReport, TypeGroupKeyDelivery:
@@ -226,17 +230,17 @@ func (k SealKey) BlobSealer(hash Digest) *BlobSealer {
 	return &BlobSealer{k, hash, k.aead("blob", hash[:])}
 }
 
-// SealedWholeBlob is the part number of a whole blob inside an announcement. Chunks are numbered from 0.
+// SealedWholeBlob is the part number of a whole blob that is contained in an announcement. Chunks are numbered from 0.
 const SealedWholeBlob = -1
 
-// SealPart appends the sealed part k of the blob to dst. Nonces are safe because the blob's digest determines each
-// part.
+// SealPart appends part k of the blob, encrypted, to dst. The nonces are safe because the digest of the blob determines
+// the content of each part.
 func (s *BlobSealer) SealPart(dst []byte, k int, part []byte) []byte {
 	return s.aead.Seal(dst, partNonce(k), part, nil)
 }
 
-// OpenPart decrypts part k of the blob and appends it to dst. With dst = sealed[:0] it decrypts in place and overwrites
-// sealed even on failure.
+// OpenPart decrypts part k of the blob and appends it to dst. With dst = sealed[:0] it decrypts in place, and
+// overwrites sealed even if decryption fails.
 func (s *BlobSealer) OpenPart(dst []byte, k int, sealed []byte) ([]byte, error) {
 	part, err := s.aead.Open(dst, partNonce(k), sealed, nil)
 	if err != nil {
@@ -245,12 +249,12 @@ func (s *BlobSealer) OpenPart(dst []byte, k int, sealed []byte) ([]byte, error) 
 	return part, nil
 }
 
-// AppendSealedChunk is like AppendChunkMessage, but seals chunk k.
+// AppendSealedChunk is like AppendChunkMessage, but encrypts chunk k.
 func (s *BlobSealer) AppendSealedChunk(dst []byte, k int, payload []byte) []byte {
 	return s.SealPart(appendChunkHeader(dst, s.blobHash, k, len(payload)+SealOverhead), k, payload)
 }
 
-// SealManifest returns the sealed manifest of the blob. A blob may have several manifests with different schemas.
+// SealManifest returns the encrypted manifest of the blob. A blob may have several manifests with different schemas.
 func (s *BlobSealer) SealManifest(manifest []byte) []byte {
 	return s.key.sealText(nil, "manifest", s.blobHash[:], manifest)
 }
@@ -266,7 +270,7 @@ func partNonce(k int) []byte {
 	return n[:]
 }
 
-// GroupKeyDelivery is the sealed message that delivers the group key to an agent.
+// GroupKeyDelivery is the encrypted message that delivers the group key, which decrypts tasks and models, to an agent.
 type GroupKeyDelivery struct{ Key SealKey }
 
 // Body returns the encoded message.

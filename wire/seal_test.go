@@ -26,7 +26,8 @@ func must[T any](x T, err error) T {
 
 func goldenGroup() wire.SealKey { return must(goldenSecret().GroupSealKey()) }
 
-// goldenPair returns the keys of a coordinator and an agent that both have the key of the golden files.
+// goldenPair returns the encryption keys of a coordinator and an agent that both have the private key of the golden
+// files.
 func goldenPair() wire.AgentSealKeys { return must(goldenSecret().AgentSealKeys(testPublicKey())) }
 
 func sealedAnnouncement() golden {
@@ -41,7 +42,7 @@ func sealedAnnouncement() golden {
 	return golden{"announcement_sealed", "announcement", byCoordinator(3, 19), &a}
 }
 
-// sealedIn returns a golden message that is sealed with a key.
+// sealedIn returns a golden message whose body is encrypted with a key.
 func sealedIn(file string, key wire.SealKey, h wire.Header, t wire.MessageType, body []byte) golden {
 	return golden{file, "sealed", h,
 		&sealed{key.SealMessage(must(goldenSecret().PublicKey()), h, t, body)}}
@@ -63,7 +64,8 @@ func goldensOfSeals() []golden {
 	}
 }
 
-// TestSealPair checks that both ends derive the same keys, and that other agents or coordinators derive different keys.
+// TestSealPair checks that the coordinator and an agent derive the same keys, and that other agents or coordinators
+// derive different keys.
 func TestSealPair(t *testing.T) {
 	public := must(goldenSecret().PublicKey())
 	agent := must(wire.NewAgentSealKeys(testKey(), public))
@@ -87,7 +89,7 @@ func TestSealPair(t *testing.T) {
 	}
 }
 
-// openedAs opens a body as the body of a sealed envelope with header h.
+// openedAs decrypts a body as the body of a TypeSealed envelope with the header h.
 func openedAs(key wire.SealKey, h wire.Header, body []byte) (wire.Envelope, error) {
 	if len(body) > wire.MaxBody {
 		return wire.Envelope{}, wire.ErrMalformed
@@ -96,8 +98,8 @@ func openedAs(key wire.SealKey, h wire.Header, body []byte) (wire.Envelope, erro
 	return key.OpenMessage(must(wire.ParseEnvelope(wire.SignEnvelope(nil, h, body, testKey()))))
 }
 
-// TestSealedMessages checks that the key opens the message type and body, and that a changed message or another key
-// fails.
+// TestSealedMessages checks that the key decrypts the message type and the body. Decryption must fail with another key
+// or after a change of the message.
 func TestSealedMessages(t *testing.T) {
 	e := must(wire.ParseEnvelope(readGolden(t, "sealed_hello")))
 	opened, err := goldenPair().FromAgentKey.OpenMessage(e)
@@ -141,8 +143,9 @@ func TestSealedMessages(t *testing.T) {
 	}
 }
 
-// TestSealedInPlace checks that a sealed message does not open with another sender, run, round or federation in the
-// header, even under the same key. It can therefore not be signed again by another sender or for another round.
+// TestSealedInPlace checks that decryption of a sealed message fails if the header contains another sender, run, round
+// or federation, even with the same key. Therefore another sender cannot sign the message again, and nobody can move it
+// to another round.
 func TestSealedInPlace(t *testing.T) {
 	e := must(wire.ParseEnvelope(readGolden(t, "sealed_hello")))
 	for name, change := range map[string]func(h *wire.Header){
@@ -165,7 +168,8 @@ func TestSealedInPlace(t *testing.T) {
 	}
 }
 
-// TestSealedBlobs checks that sealing a blob is deterministic, and that a part opens only under its own number.
+// TestSealedBlobs checks that encrypting a blob is deterministic, and that a part can be decrypted only with its own
+// part number.
 func TestSealedBlobs(t *testing.T) {
 	blob := bigVector()
 	hash := wire.BlobDigest(blob)
@@ -204,7 +208,8 @@ func TestSealedBlobs(t *testing.T) {
 	}
 }
 
-// TestSealedManifests checks that a blob with two schemas has two sealed manifests, which never share a key and nonce.
+// TestSealedManifests checks that a blob with two schemas has two different encrypted manifests, which never share a
+// key and nonce.
 func TestSealedManifests(t *testing.T) {
 	linear, other := manifestOf(bigVector(), bigSchema()), manifestOf(bigVector(), nil)
 	seal := goldenGroup().BlobSealer(linear.Hash)
@@ -244,8 +249,8 @@ func TestSealedManifests(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestSealedInAnnouncement checks that the key opens a sealed inline blob, and that its content is verified against the
-// hash.
+// TestSealedInAnnouncement checks that the key decrypts an encrypted inline blob, and that the content of the blob is
+// verified against the blob's hash.
 func TestSealedInAnnouncement(t *testing.T) {
 	a := sealedAnnouncement().value.(*wire.Announcement)
 	got := must(wire.DecodeAnnouncement(a.Body()))
@@ -284,7 +289,8 @@ func TestSealedInAnnouncement(t *testing.T) {
 	}
 }
 
-// FuzzSealed opens fuzzed bytes as a message, a blob part and a manifest. Only data that was sealed may open.
+// FuzzSealed decrypts fuzzed bytes as a message, a blob part and a manifest. Decryption must succeed only for data that
+// were encrypted with the key.
 func FuzzSealed(f *testing.F) {
 	at, sealed := byAgent(goldenRun, 3, 12), must(wire.ParseEnvelope(readGolden(f, "sealed_hello"))).Body
 	f.Add(sealed)
@@ -323,7 +329,7 @@ func BenchmarkSealedParts(b *testing.B) {
 			must(seal.OpenPart(opened, 0, sealed))
 		}
 	})
-	b.Run("sha256", func(b *testing.B) { // for comparison: the hash that is computed for each part anyway
+	b.Run("sha256", func(b *testing.B) { // For comparison, measure the hash that is computed for each part in any case.
 		b.SetBytes(int64(len(part)))
 		for b.Loop() {
 			wire.BlobDigest(part)

@@ -2,8 +2,8 @@ package wire
 
 import "crypto/ed25519"
 
-// SignatureScheme signs and verifies envelopes. The programs use [Ed25519]. The simulator in lab/world uses another
-// scheme, because signatures would be more than half of its work.
+// SignatureScheme signs and verifies envelopes. The daemons use [Ed25519]. The simulator in lab/world uses another
+// scheme, because Ed25519 signatures would be more than half of the simulator's work.
 type SignatureScheme interface {
 	// Sign returns the signature of a message. It has [ed25519.SignatureSize] bytes.
 	Sign(key ed25519.PrivateKey, message []byte) []byte

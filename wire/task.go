@@ -19,9 +19,10 @@ type Task struct {
 	Mixing   MixingSettings
 	Personal PersonalModelSettings
 	External ExternalTraining
-	// FinetuneSteps is the number of local steps by which an agent adapts a model before it predicts with it; 0 = none.
+	// FinetuneSteps is the number of local steps by which an agent adapts a model before it makes predictions with it;
+	// 0 means no adaptation.
 	FinetuneSteps uint32
-	// MinSamples is the minimum number of rows that an agent needs to take part.
+	// MinSamples is the minimum number of rows that an agent needs to participate.
 	MinSamples uint64
 	// Standardization holds the scaling of the columns. It is empty until the statistics round has ended.
 	Standardization Standardization
@@ -39,8 +40,8 @@ type ModelSpec struct {
 	Activation  spec.Activation
 	Risk        spec.LossKind
 	HasBias     bool
-	Ridge       float64 // factor ρ of the ridge penalty (ρ/2)‖w‖²
-	HuberDelta  float64 // parameter δ of the Huber loss; 0 for other losses
+	Ridge       float64 // factor ρ of the ridge penalty (ρ/2)‖w‖² on the parameters w
+	HuberDelta  float64 // threshold δ of the Huber loss, above which residuals are outliers; 0 for other losses
 	// FrozenTensors names layers or tensors that local steps do not change.
 	FrozenTensors []string
 }
@@ -73,40 +74,41 @@ func (t *Task) ModelKind() spec.ModelKind {
 type TrainingSettings struct {
 	ExchangeKind spec.ExchangeKind
 	UpdateCodec  spec.Codec
-	BatchSize    uint32 // number of rows per local step (B_k); 0 means all rows, which gives the exact gradient
-	// LocalStepProbability is δ_k, the probability that a local step is performed (2nd-order (9)). 0 and 1 both mean
-	// always.
+	BatchSize    uint32 // number B_k of rows per local step; 0 means all rows, which gives the exact gradient
+	// LocalStepProbability is the probability δ_k with which agent k performs a local step (second-order guarantees,
+	// equation (9)). The values 0 and 1 both mean that the agent performs every step.
 	LocalStepProbability float64
 	GradientNoise        spec.GradientNoise
 	// StepSize is the constant step size μ; 0 means 2/(StrongConvexity·(StepSizeDecayOffset + t)).
 	StepSize            float64
 	StrongConvexity     float64
 	StepSizeDecayOffset float64
-	Proximal            float64 // factor ρ_p of the proximal term of FedProx; 0 = no proximal term
-	NormalizesStepSize  bool    // whether the step size is divided by the number of local steps E_k (ch5, eq. (5.26))
-	// StepTimeBudgetMillis is the time in milliseconds for the local steps. The agent derives E_k from this time and
-	// its measured speed, within MinLocalSteps and MaxLocalSteps.
+	Proximal            float64 // factor ρ_p of the proximal term of FedProx; 0 means that there is no proximal term
+	// whether the step size of agent k is divided by its number E_k of local steps (ch5, equation (5.26))
+	NormalizesStepSize bool
+	// StepTimeBudgetMillis is the time, in milliseconds, that an agent may spend on local steps. The agent derives the
+	// number of local steps from this time and its measured speed, within MinLocalSteps and MaxLocalSteps.
 	StepTimeBudgetMillis uint32
 	MinLocalSteps        uint32
 	MaxLocalSteps        uint32
 }
 
-// MixingSettings describes how agents mix their parameters with their neighbours between the local steps of a round
-// (feddec Alg. 1). The zero value means no mixing.
+// MixingSettings describes how agents mix (average) their parameters with their neighbours between the local steps of a
+// round (FedDec paper, Algorithm 1). The zero value means that agents do not mix.
 type MixingSettings struct {
-	// IntervalSteps is the number of local steps between two mixing steps, or 0 for no mixing. It divides
-	// MaxLocalSteps, the H steps of a round.
+	// IntervalSteps is the number of local steps between two mixing steps; 0 means that agents do not mix. It must
+	// divide MaxLocalSteps, the number H of local steps in a round.
 	IntervalSteps uint32
-	// SnapshotWaitMillis is the maximum time for which a step waits for the neighbours' snapshots; 0 = no limit.
-	// SnapshotRetryMillis is the time until a missing snapshot is requested. LateSnapshotMillis is the time after the
-	// last step in which late snapshots are accepted.
+	// SnapshotWaitMillis is the maximum time for which a step waits for the neighbours' snapshots; 0 means no limit.
+	// SnapshotRetryMillis is the time after which a missing snapshot is requested. LateSnapshotMillis is the time after
+	// the last step during which late snapshots are accepted.
 	SnapshotWaitMillis, SnapshotRetryMillis, LateSnapshotMillis uint32
 	// SnapshotCodec is the codec of snapshots. It is empty if agents do not mix.
 	SnapshotCodec spec.Codec
-	// IsUnsealed reports whether messages are sent unencrypted, as on a trusted test bench.
+	// IsUnsealed is true if messages between neighbours are sent unencrypted, as on a trusted test bench.
 	IsUnsealed bool
-	// HasEndlessBlocks reports whether blocks have no last step. Agents then continue to mix across rounds, and each
-	// round collects their current parameters.
+	// HasEndlessBlocks is true if blocks have no last step. Agents then continue to mix across rounds, and each round
+	// collects their current parameters.
 	HasEndlessBlocks bool
 }
 
@@ -119,7 +121,7 @@ type PersonalModelSettings struct {
 	DittoLambda float64
 }
 
-// Standardization maps a column x to clip((x − Mean)/Scale, ±Clip). The features come first and the target last.
+// Standardization maps each column x to clip((x − Mean)/Scale, ±Clip). The features come first and the target last.
 type Standardization struct {
 	Mean, Scale []float64
 	Clip        float64
@@ -176,7 +178,7 @@ func (t *Task) sectionCodecs() []sectionCodec {
 		}, func(r *reader) { t.Personal.UsesDitto, t.Personal.DittoLambda = true, r.f64("lambda") }},
 		{"external", DeclineUnknownSection, func(w *writer) { w.externalTraining(&t.External) },
 			func(r *reader) { r.externalTraining(&t.External) }},
-		// affects only local predictions
+		// This section affects only local predictions.
 		{"finetune", IgnoreUnknownSection, func(w *writer) {
 			if t.FinetuneSteps > 0 {
 				w.u32(t.FinetuneSteps)
@@ -208,7 +210,7 @@ func (t *Task) sectionCodecs() []sectionCodec {
 	}...)
 }
 
-// optionalFloat encodes a number. It writes no bytes for 0.
+// optionalFloat encodes a number. It writes no bytes for the number 0.
 func (w *writer) optionalFloat(x float64) {
 	if x != 0 {
 		w.f64(x)
@@ -233,8 +235,8 @@ func (r *reader) tensorNames(field string) (names []string) {
 	return names
 }
 
-// modelKind decodes a kind that follows neither from the layers nor from the section "external". An unknown kind of a
-// later version is accepted here and rejected when the task is checked.
+// modelKind decodes a kind of model that follows neither from the layers nor from the section "external". An unknown
+// kind of a later version is accepted here, and is rejected when the task is checked.
 func (r *reader) modelKind() spec.ModelKind {
 	k := spec.ModelKind(r.str("kind", MaxSectionName))
 	if k.FollowsFromLayers() || k == spec.ModelExternal {
@@ -352,8 +354,8 @@ func (r *reader) standardization(t *Task) {
 	}
 }
 
-// DecodeTask decodes a task blob. It checks form and limits. Package task checks whether the task is valid when it
-// builds the model.
+// DecodeTask decodes a task blob. It checks the form and the limits. Package task checks whether the task is valid when
+// it builds the model.
 func DecodeTask(p []byte) (Task, error) {
 	r := reader{unread: p}
 	t := Task{Name: r.str("name", MaxName)}

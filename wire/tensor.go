@@ -9,10 +9,10 @@ import (
 	"slices"
 )
 
-// ErrNotFinite reports a NaN or an infinity where a number must be finite.
+// ErrNotFinite is the error for a NaN or infinite number in a field that must be finite.
 var ErrNotFinite = errors.New("not a finite number")
 
-// DType is the element type of a tensor.
+// DType is the element type (data type) of a tensor.
 type DType uint8
 
 // The element types.
@@ -110,8 +110,8 @@ func AppendVector[T Float](dst []byte, v []T) []byte {
 	return dst
 }
 
-// DecodeVector decodes all elements of dst from little-endian p. It returns an error if the lengths do not match or an
-// element is not finite, and dst is then undefined.
+// DecodeVector decodes all elements of dst from p, which is in little-endian order. It returns an error if the lengths
+// do not match or an element is not finite; dst is then undefined.
 func DecodeVector[T Float](dst []T, p []byte) error {
 	size := ElementSize[T]()
 	if len(p) != size*len(dst) {

@@ -2,9 +2,9 @@ package wire
 
 import "github.com/fedmesh/fedmesh/spec"
 
-// updateCodecSectionCodecs returns the sections of the update codecs that have no code in [codecCodes]. Their code is
-// the code of raw, and the section names the codec. In a task, an agent that does not know the section, such as the
-// Python agent, ignores it and sends raw updates.
+// updateCodecSectionCodecs returns the sections for the update codecs that have no code in [codecCodes]. A message with
+// such a codec contains the code of the codec raw and a section with the name of the codec. In a task, an agent that
+// does not know the section, such as the Python agent, ignores it and sends raw updates.
 func updateCodecSectionCodecs(c *spec.Codec, need UnknownSectionPolicy) []sectionCodec {
 	return []sectionCodec{
 		{"signs", need, func(w *writer) {
@@ -39,7 +39,8 @@ func (r *reader) setCodecOfSection(c *spec.Codec, word spec.Codec) {
 	*c = word
 }
 
-// updateCodecByte returns the code of a codec. A codec that is specified in a section has the code of raw.
+// updateCodecByte returns the code of a codec. For a codec that is specified in a section, it returns the code of the
+// codec raw.
 func updateCodecByte(c spec.Codec) uint8 {
 	if _, ok := c.TopKShare(); ok || c == spec.CodecSigns {
 		c = spec.CodecRaw

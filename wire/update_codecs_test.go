@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestCodecOfASection checks that an agent that does not know a codec section decodes the task and sends raw updates. A
-// task with two codecs is rejected.
+// TestCodecOfASection checks that an agent that does not know the section of a codec decodes the task and sends raw
+// updates. A task with two codecs must be rejected.
 func TestCodecOfASection(t *testing.T) {
 	for section, word := range map[string]spec.Codec{"signs": spec.CodecSigns, "top_k": spec.TopKCodec(0.1)} {
 		task := linearTask()

@@ -2,11 +2,12 @@ package wire
 
 import "encoding/hex"
 
-// X25519PublicKey is an X25519 public key; zero = none.
+// X25519PublicKey is an X25519 public key; zero means none.
 type X25519PublicKey [32]byte
 
-// weakPeerKeys contains the u coordinates of small order, without the highest bit, which X25519 ignores. With such a
-// key the shared secret is always zero, so sealing would be useless; RFC 7748 6.1 permits rejecting it.
+// weakPeerKeys contains the u coordinates of points of small order, without the highest bit, which X25519 ignores. With
+// such a key the shared secret is always zero, so that encryption would be useless. RFC 7748, section 6.1, permits
+// rejecting these keys.
 var weakPeerKeys = func() map[X25519PublicKey]bool {
 	weak := map[X25519PublicKey]bool{}
 	for _, text := range []string{
@@ -20,14 +21,15 @@ var weakPeerKeys = func() map[X25519PublicKey]bool {
 	} {
 		b, err := hex.DecodeString(text)
 		if err != nil {
-			panic(err) // cannot happen: the table contains only hexadecimal digits
+			panic(err) // This cannot happen: the table contains only hexadecimal digits.
 		}
 		weak[X25519PublicKey(b)] = true
 	}
 	return weak
 }()
 
-// hasSmallOrder reports whether the key has small order. The zero key, which means no key, is not reported.
+// hasSmallOrder reports whether the key is a point of small order. It returns false for the zero key, which means that
+// there is no key.
 func (k X25519PublicKey) hasSmallOrder() bool {
 	if k == (X25519PublicKey{}) {
 		return false

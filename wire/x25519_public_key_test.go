@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestWeakPeerKeys checks that a hello is malformed exactly if X25519 gives no secret for its peer key. The points are
-// derived from the curve v² = u³ + 486662 u² + u and compared with crypto/ecdh.
+// TestWeakPeerKeys checks that a hello message is malformed exactly if X25519 gives no secret for its peer key. The
+// test derives the weak points from the curve equation v² = u³ + 486662 u² + u and compares them with crypto/ecdh.
 func TestWeakPeerKeys(t *testing.T) {
 	p := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
 	// The u coordinate of 2P is (u² − 1)² / (4 (u³ + A u² + u)). Order 2: u = 0. Order 4: u = ±1 (one on the curve, one
@@ -38,7 +38,7 @@ func TestWeakPeerKeys(t *testing.T) {
 			}
 		}
 	}
-	us = append(us, p, new(big.Int).Add(p, big.NewInt(1))) // non-canonical 0 and 1
+	us = append(us, p, new(big.Int).Add(p, big.NewInt(1))) // non-canonical encodings of 0 and 1
 	if len(us) != 6 {
 		t.Errorf("%d values are derived, want 1, −1, two of order 8, and two spellings", len(us))
 	}

@@ -1,5 +1,5 @@
-// Package announcement monitors the arrival of the coordinator's announcements. It requests lost announcements again,
-// diagnoses missing ones, and reports overdue ones.
+// Package announcement monitors the arrival of the coordinator's announcements. It requests a lost announcement again,
+// diagnoses why an announcement is missing, and reports an overdue announcement.
 package announcement
 
 import (
@@ -19,7 +19,7 @@ type AnnouncementWatch struct {
 	listCoordinatorKeys func() []ed25519.PublicKey
 
 	nextRequestAt        time.Time     // time of the next request for the announcement
-	requestRetryInterval time.Duration // interval between requests; 0 = no announcement is expected
+	requestRetryInterval time.Duration // interval between requests; 0 means that no announcement is expected
 	age                  announcementStaleness
 	search               missingCauseSearch
 }
@@ -57,14 +57,14 @@ func (w *AnnouncementWatch) planAnnouncementRequest(interval time.Duration) {
 	w.nextRequestAt, w.requestRetryInterval = w.core.Loop.Now().Add(interval*3/4+jitter), interval
 }
 
-// RequestAnnouncementPeriodically schedules periodic requests for the announcement. Agents that send no hello need
-// them, because the coordinator cannot notify them of a lost announcement.
+// RequestAnnouncementPeriodically schedules periodic requests for the announcement. An agent that sends no hello
+// message needs these requests, because the coordinator cannot notify it of a lost announcement.
 func (w *AnnouncementWatch) RequestAnnouncementPeriodically() {
 	w.planAnnouncementRequest(maxRetryInterval)
 }
 
-// RequestLostAnnouncement requests the announcement again if named, the digest sent by the coordinator, differs from
-// the digest of the last received announcement.
+// RequestLostAnnouncement requests the announcement again if the digest of the last received announcement differs from
+// named, the digest that the coordinator has sent.
 func (w *AnnouncementWatch) RequestLostAnnouncement(named wire.Digest) {
 	if named != w.core.LastAnnouncement.EnvelopeDigest {
 		w.requestAnnouncement()

@@ -32,7 +32,7 @@ func (c *countingConn) Subscribe(_ mqtt.QoS, filters ...string) {
 
 func (*countingConn) Unsubscribe(...string) {}
 
-// run calls the hooks of w for the duration d, as an agent does.
+// run calls the hooks of the part w for the duration d, as an agent does.
 func run(w *announcement.AnnouncementWatch, d time.Duration) {
 	for end := time.Now().Add(d); ; {
 		at, planned := w.Deadline()
@@ -45,8 +45,8 @@ func run(w *announcement.AnnouncementWatch, d time.Duration) {
 	}
 }
 
-// TestRequests checks that the announcement is requested at growing intervals until one arrives, and then only if the
-// coordinator names another one. Nothing is requested while the uplink budget is spent.
+// TestRequests checks that the agent requests the announcement at growing intervals until an announcement arrives, and
+// later only if the coordinator sends another digest. While the uplink budget is spent, the agent must request nothing.
 func TestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, spent := &countingConn{subscriptions: map[string]int{}}, false
@@ -58,7 +58,8 @@ func TestRequests(t *testing.T) {
 		requests := func() int { return conn.subscriptions[core.Topics.Announcement()] }
 		w.LinkUp()
 		run(w, time.Hour)
-		if n := requests(); n < 7 || n > 12 { // after 0.5, 1.5, 3.5, 7.5, 15.5 minutes, then every 10 minutes
+		// Requests are sent after 0.5, 1.5, 3.5, 7.5, 15.5 minutes, and then every 10 minutes.
+		if n := requests(); n < 7 || n > 12 {
 			t.Errorf("%d requests in the first hour, want about 10", n)
 		}
 		before := requests()

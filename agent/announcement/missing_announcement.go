@@ -51,9 +51,9 @@ func (e AnnouncementMissing) Describe(d *observe.EventDescription) {
 	}
 	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("no task: %s", e.Reason))
 	switch e.Reason {
-	case AccessDenied: // BrokerSelfTestEnded already reports the remedy
+	case AccessDenied: // The event BrokerSelfTestEnded already reports the remedy.
 		d.RaiseNotReadyCondition(name, e.Problem(), e.Remedy())
-	case NotRetained: // waiting for the coordinator's first start is not a fault
+	case NotRetained: // It is not a fault if the coordinator has not been started yet.
 		d.Log(observe.Warn, "no valid announcement received", "reason", e.Reason, "other_federations",
 			e.OtherFederations)
 		d.RaiseCondition(name, e.Problem(), e.Remedy())
@@ -93,7 +93,7 @@ func (e AnnouncementMissing) joinOtherFederations() string {
 	return strings.Join(names, ", ")
 }
 
-// Remedy returns the action that the operator should take.
+// Remedy returns the action that the operator should take to receive announcements.
 func (e AnnouncementMissing) Remedy() string {
 	switch e.Reason {
 	case UntrustedKey:
@@ -125,11 +125,12 @@ type missingCauseSearch struct {
 	nextStepAt                time.Time // time of the next step; zero if none is planned
 	isHearingOtherFederations bool      // true while subscribed to other federations' announcements
 	hasHeardOtherFederations  bool      // true after the search has subscribed over this connection
-	hasValidAnnouncement      bool      // a valid announcement has arrived over this connection
-	isAccessDenied            bool      // the last broker test found that access rules withhold messages
-	hasSeenUntrustedKey       bool      // an announcement signed with another key has arrived over this connection
-	reason                    MissingReason
-	otherFederations          []wire.FederationName // names of the other federations, sorted
+	hasValidAnnouncement      bool      // whether a valid announcement has arrived over this connection
+	isAccessDenied            bool      // whether the last broker test found that access rules withhold messages
+	// whether an announcement signed with another key has arrived over this connection
+	hasSeenUntrustedKey bool
+	reason              MissingReason
+	otherFederations    []wire.FederationName // names of the other federations, sorted
 }
 
 // planForNewLink schedules a search for the cause after the broker connection was established.
@@ -152,7 +153,7 @@ func (w *AnnouncementWatch) takeNextSearchStep(now time.Time) {
 	s.nextStepAt = time.Time{}
 	switch {
 	case w.core.IsUplinkBudgetSpent():
-	case s.hasSeenUntrustedKey, s.isAccessDenied: // the cause is known already
+	case s.hasSeenUntrustedKey, s.isAccessDenied: // The cause is already known.
 	case !s.hasHeardOtherFederations:
 		s.isHearingOtherFederations, s.hasHeardOtherFederations, s.nextStepAt = true, true, now.Add(searchTime)
 		w.core.Conn.Subscribe(mqtt.AtMostOnce, w.core.Topics.AllAnnouncementsFilter())
@@ -197,7 +198,7 @@ func (w *AnnouncementWatch) HandleSearchEvent(e mqtt.Event) bool {
 	switch e := e.(type) {
 	case mqtt.SubscriptionRefused:
 		if e.Filter == filter {
-			w.unsubscribeOtherFederations() // without this the session would retry and then disconnect
+			w.unsubscribeOtherFederations() // Otherwise the session would retry the subscription and then disconnect.
 			w.search.nextStepAt = w.core.Loop.Now()
 			return true
 		}
@@ -229,8 +230,9 @@ func (w *AnnouncementWatch) HandleAccessTestResult(r mqtt.SelfTestResult) {
 	}
 }
 
-// ReportUntrustedAnnouncement reports an announcement signed with a key that is not in force. It does nothing if a
-// valid one has arrived over this connection, because without access rules any client may publish.
+// ReportUntrustedAnnouncement reports an announcement signed with a key that the device does not accept. It does
+// nothing if a valid announcement has arrived over this connection, because without access rules any client may publish
+// announcements.
 func (w *AnnouncementWatch) ReportUntrustedAnnouncement() {
 	if !w.search.hasValidAnnouncement {
 		w.search.hasSeenUntrustedKey = true
@@ -239,7 +241,8 @@ func (w *AnnouncementWatch) ReportUntrustedAnnouncement() {
 	}
 }
 
-// reportMissingReason reports the reason if it has changed. An empty reason means that an announcement has arrived.
+// reportMissingReason reports why the announcement is missing if the reason has changed. An empty reason means that an
+// announcement has arrived.
 func (w *AnnouncementWatch) reportMissingReason(reason MissingReason) {
 	s := &w.search
 	if reason == s.reason {

@@ -14,7 +14,7 @@ import (
 type announcementStaleness struct {
 	latestIssueTime     uint64        // latest issue time of a received announcement
 	longestRoundTimeout time.Duration // longest timeout of an announced round
-	// time when the newest announcement becomes stale; zero if no next announcement is due
+	// time when the newest announcement becomes stale; zero if no further announcement is expected
 	staleAt         time.Time
 	isStaleReported bool
 }
@@ -61,7 +61,7 @@ func (g *announcementStaleness) staleDeadline() (time.Time, bool) {
 	return g.staleAt, !g.staleAt.IsZero() && !g.isStaleReported
 }
 
-// reportIfStale reports the newest announcement as stale if its deadline has passed. It reports this once.
+// reportIfStale reports the newest announcement as stale, once, if the announcement's deadline has passed.
 func (w *AnnouncementWatch) reportIfStale(now time.Time) {
 	if at, planned := w.age.staleDeadline(); planned && !now.Before(at) {
 		w.age.isStaleReported = true

@@ -59,14 +59,14 @@ type BudgetEnforcer struct {
 	now                func() time.Time
 	estimateRoundBytes func() uint64
 
-	areAnnouncementsSuspended bool               // true while the agent ignores announcements
-	lastReportedUsage         UplinkUsageChanged // usage in the last event
+	areAnnouncementsSuspended bool               // true while the agent does not receive announcements
+	lastReportedUsage         UplinkUsageChanged // usage of the traffic budget as reported in the last event
 	clockSetBackReported      bool
 }
 
-// New returns a BudgetEnforcer, with no limit if b is nil. mixes reports whether mixing uses the uplink, now returns
-// the time that determines the month, and roundEstimate returns the expected traffic of the announced or next round in
-// bytes.
+// New returns a BudgetEnforcer. There is no limit if b is nil. The parameter mixes is true if mixing uses the uplink,
+// now returns the time that determines the calendar month, and roundEstimate returns the expected traffic of the
+// announced or next round in bytes.
 func New(core *part.AgentCore, b *UplinkBudget, mixes bool, now func() time.Time,
 	roundEstimate func() uint64) (*BudgetEnforcer,
 	error) {

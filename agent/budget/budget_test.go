@@ -27,21 +27,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// october is the start time of the tests.
+// october is the time at which the tests start.
 var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 
 // device is a device with a budget and one agent.
 type device struct {
 	t      *testing.T
-	dir    string // state folder
+	dir    string // state folder of the agent
 	budget *budget.UplinkBudget
 	clock  *time.Time
 	log    bytes.Buffer
 
 	part       *budget.BudgetEnforcer
-	subscribed bool // subscribed to announcements
+	subscribed bool // whether the agent is subscribed to announcements
 	used       budget.UplinkUsageChanged
-	left       uint64 // remaining bytes, as the round machine has received them
+	left       uint64 // number of remaining bytes, as the round state machine has received it
 }
 
 func newDevice(t *testing.T, limit uint64) *device {
@@ -50,7 +50,7 @@ func newDevice(t *testing.T, limit uint64) *device {
 		budget: &budget.UplinkBudget{MonthlyBytes: limit, Meter: new(mqtt.TrafficMeter)}}
 }
 
-// connection records whether the agent is subscribed to announcements.
+// connection is a broker connection that records whether the agent is subscribed to announcements.
 type connection struct {
 	mqtt.Conn
 	subscribed *bool
@@ -85,13 +85,14 @@ func (d *device) start() {
 
 func (d *device) stop() { d.part.Close() }
 
-// spend transfers bytes over the link and updates the count.
+// spend transfers bytes over the uplink and updates the traffic count.
 func (d *device) spend(bytes int) {
 	d.budget.Meter.AddTraffic(bytes-bytes/17, 0)
 	d.part.BeforeWait()
 }
 
-// TestSpent checks that announcements are not read and mixing pauses when the budget is spent, until the next month.
+// TestSpent checks that the agent receives no announcements and pauses mixing when the traffic budget is spent, until
+// the next month.
 func TestSpent(t *testing.T) {
 	d := newDevice(t, 20_000_000)
 	d.start()
@@ -112,7 +113,7 @@ func TestSpent(t *testing.T) {
 	d.stop()
 }
 
-// TestClockSetBack checks that a clock that is set back and then corrected does not renew the budget.
+// TestClockSetBack checks that the traffic budget is not renewed when the clock is set back and then corrected.
 func TestClockSetBack(t *testing.T) {
 	d := newDevice(t, 20_000_000)
 	d.start()
@@ -123,21 +124,21 @@ func TestClockSetBack(t *testing.T) {
 		if at.Equal(october) {
 			continue
 		}
-		d.stop() // the same after a restart
+		d.stop() // Check the same after a restart.
 		d.start()
 	}
 	d.spend(0)
 	if d.used.Month != "2026-10" || d.used.UsedBytes < 9_000_000 || d.used.UsedBytes > 9_100_000 {
 		t.Errorf("told of %+v", d.used)
 	}
-	if n := strings.Count(d.log.String(), "clock was set back"); n != 3 { // once after each start
+	if n := strings.Count(d.log.String(), "clock was set back"); n != 3 { // Each start reports this once.
 		t.Errorf("it says %d times:\n%s", n, d.log.String())
 	}
 	d.stop()
 }
 
-// TestOutlivesDeath checks that the count survives a crash. After a crash it may be too high by at most one percent,
-// and never too low. The disk is written rarely.
+// TestOutlivesDeath checks the traffic count after a crash: it may be too high by at most one percent, and must never
+// be too low. The agent must write the count to disk only rarely.
 func TestOutlivesDeath(t *testing.T) {
 	const limit, piece = 100_000_000, 50_000
 	d := newDevice(t, limit)
@@ -168,7 +169,8 @@ func TestOutlivesDeath(t *testing.T) {
 	d.stop()
 }
 
-// countAfterDeath starts an agent with the current file and checks its count.
+// countAfterDeath starts an agent that reads the given file, and checks that the traffic count lies between least and
+// most.
 func (d *device) countAfterDeath(file string, least, most int) {
 	d.t.Helper()
 	next := newDevice(d.t, d.budget.MonthlyBytes)
@@ -186,14 +188,14 @@ func (d *device) countAfterDeath(file string, least, most int) {
 	next.stop()
 }
 
-// TestShared checks that two agents of a device share its budget, and that the saved count is the same whichever agent
-// ends last.
+// TestShared checks that two agents of a device share its traffic budget, and that the saved count does not depend on
+// which agent ends last.
 func TestShared(t *testing.T) {
 	one, two := newDevice(t, 20_000_000), newDevice(t, 0)
 	one.budget.Dir = t.TempDir()
 	two.budget, two.clock = one.budget, one.clock
 	file := filepath.Join(one.budget.Dir, state.UplinkBudget.Name)
-	for range 2 { // the same after a restart
+	for range 2 { // Check the same after a restart.
 		one.start()
 		two.start()
 		one.spend(4_000_000)

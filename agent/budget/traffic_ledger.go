@@ -17,11 +17,11 @@ func monthOf(t time.Time) month { return month(t.Year()*12 + int(t.Month()) - 1)
 
 func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 
-// trafficLedger counts the bytes transferred over the uplink in a calendar month, which never decreases. To spare flash
-// memory it saves a number ahead of the count, so that after a crash the count is at most two margins too high and
-// never too low.
+// trafficLedger counts the bytes transferred over the uplink in a calendar month. The count never decreases within a
+// month. To spare flash memory, trafficLedger rarely saves, and saves the count plus a margin. After a crash the loaded
+// count is therefore at most two margins too high and never too low.
 type trafficLedger struct {
-	monthlyLimitBytes uint64 // limit in bytes per month
+	monthlyLimitBytes uint64 // maximum number of bytes that the device may transfer per month
 	saveAheadBytes    uint64 // bytes added to the count when it is saved
 	folder            state.Folder
 	meter             *mqtt.TrafficMeter
@@ -32,7 +32,8 @@ type trafficLedger struct {
 	savedUsedBytes    uint64
 }
 
-// minSaveAheadBytes exceeds the bytes that a link transfers between two calls of countNewBytes.
+// minSaveAheadBytes is the minimum margin of the saved count. It exceeds the number of bytes that a link transfers
+// between two calls of countNewBytes.
 const minSaveAheadBytes = 128 << 10
 
 // openLedger loads the byte count of the current month. It saves the count at once to detect an unwritable folder at

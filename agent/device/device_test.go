@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lay writes system files, each given as "path: text".
+// lay writes simulated system files, each given as "path: text", and returns a reader for them.
 func lay(t *testing.T, files ...string) SystemReader {
 	t.Helper()
 	s := SystemReader{Root: t.TempDir(), Cores: 4}

@@ -35,7 +35,7 @@ func (r OwnerRule) CanReduceSteps() bool {
 // stopExplanation describes why a rule stops the work.
 type stopExplanation struct {
 	reason     wire.DeclineReason
-	problem    string // problem for the operator
+	problem    string // description of the problem for the operator
 	configKeys string // keys of the rule in agentd.yaml
 }
 
@@ -90,8 +90,8 @@ func (r *OwnerRules) HasRules() bool {
 
 // RuleVerdict is the result of applying the owner's rules to a SystemReading.
 type RuleVerdict struct {
-	LocalStepShare float64   // allowed share of local steps, 0 to 1; 0 = no work allowed
-	DecidingRule   OwnerRule // strictest rule that applied, or RuleNone
+	LocalStepShare float64   // allowed share of local steps, from 0 to 1; 0 means that no work is allowed
+	DecidingRule   OwnerRule // strictest rule that restricted the work, or RuleNone
 	SystemReading
 }
 
@@ -106,8 +106,8 @@ func (v RuleVerdict) DeclineReason() wire.DeclineReason {
 	return v.DecidingRule.explainStop().reason
 }
 
-// JudgeReading applies the owner's rules to a reading, given the previous verdict before (zero at the first call).
-// Values missing from the reading impose no limit.
+// JudgeReading applies the owner's rules to a reading of the device's sensors. The parameter before is the previous
+// verdict, or zero at the first call. Values that are missing from the reading impose no limit.
 func (r *OwnerRules) JudgeReading(now time.Time, x SystemReading, before RuleVerdict) RuleVerdict {
 	v := RuleVerdict{LocalStepShare: 1, DecidingRule: RuleNone, SystemReading: x}
 	decide := func(rule OwnerRule, share float64) {
@@ -138,8 +138,8 @@ func (r *OwnerRules) JudgeReading(now time.Time, x SystemReading, before RuleVer
 	return v
 }
 
-// RulesWithoutSensor returns the rules that cannot be checked because the reading lacks their value. A device without a
-// battery is assumed to run on mains power.
+// RulesWithoutSensor returns the rules that cannot be checked because the reading lacks the value that they limit. A
+// device without a battery is assumed to run on mains power.
 func (r *OwnerRules) RulesWithoutSensor(x SystemReading) (blind []OwnerRule) {
 	for _, c := range []struct {
 		rule  OwnerRule

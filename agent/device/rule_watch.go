@@ -11,7 +11,7 @@ import (
 // checkInterval is the time between two checks of the device.
 const checkInterval = 30 * time.Second
 
-// RuleJudge applies the owner's rules now and returns the verdict. before is the previous verdict.
+// RuleJudge applies the owner's rules now and returns the verdict. The parameter before is the previous verdict.
 type RuleJudge func(before RuleVerdict) RuleVerdict
 
 // RuleWatch is the part of an agent that enforces the device owner's rules every 30 seconds and before training. It
@@ -43,8 +43,8 @@ func (w *RuleWatch) checkRules() {
 // TrainingMustRest implements part.TrainingRestDecider. It returns true while the rules forbid all work.
 func (w *RuleWatch) TrainingMustRest() bool { return w.verdict.DeclineReason() != 0 }
 
-// AllowedStepShare implements part.StepLimiter and applies the rules now. It returns 1 if the rules forbid all work,
-// because a round in progress must be finished.
+// AllowedStepShare implements part.StepLimiter. It applies the owner's rules to the current state of the device. It
+// returns 1 if the rules forbid all work, because a round in progress must be finished.
 func (w *RuleWatch) AllowedStepShare() float64 {
 	w.checkRules()
 	if w.judge == nil || !w.verdict.MayWork() {

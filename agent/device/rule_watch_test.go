@@ -14,14 +14,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestWatch checks that a hot device declines rounds and pauses training until it is cool, and that a warm one takes
-// fewer local steps. The condition lasts while the device declines.
+// TestWatch checks that a hot device declines rounds and pauses training until it has cooled down, and that a warm
+// device takes fewer local steps. The condition must be raised while the device declines rounds.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		celsius := 20.0
 		rules := OwnerRules{Temperature: EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
 		var barred wire.DeclineReason
-		problem := "" // problem of the condition; empty without a condition
+		problem := "" // problem of the condition; empty if no condition is raised
 		core := &part.AgentCore{Loop: host.NewEventLoop(nil),
 			Observer: testkit.Observer(func(e observe.Event) {
 				var d observe.EventDescription
@@ -63,7 +63,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestFirstCheck checks that the rules are checked once at the start, without any other event in the loop.
+// TestFirstCheck checks that the rules are checked once when the agent starts, before any other event occurs.
 func TestFirstCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core := &part.AgentCore{Loop: host.NewEventLoop(nil), Observer: testkit.Observer(func(observe.Event) {}),

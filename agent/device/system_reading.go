@@ -11,7 +11,7 @@ import (
 
 // SystemReading contains measurements of the device. A value that the system does not provide is nil.
 type SystemReading struct {
-	LoadPerCore          *float64 // one-minute load average per core
+	LoadPerCore          *float64 // load average of the last minute, divided by the number of cores
 	TemperatureCelsius   *float64 // temperature of the hottest sensor, °C
 	BatteryPercent       *float64 // charge of the emptiest battery, percent
 	IsDischarging        bool     // true if a battery is discharging (no mains power)
@@ -21,7 +21,7 @@ type SystemReading struct {
 // SystemReader reads Linux system files below the folder Root, normally "/". On other systems the readings are empty.
 type SystemReader struct {
 	Root  string
-	Cores int // number of cores; 0 = cores of this machine
+	Cores int // number of processor cores; 0 means the number of cores of this machine
 }
 
 // Read returns the current measurements of the device.
@@ -73,7 +73,7 @@ func (s SystemReader) readHottestTemperature() (hottest *float64) {
 	for _, pattern := range []string{"sys/class/thermal/thermal_zone*/temp", "sys/class/hwmon/hwmon*/temp*_input"} {
 		paths, err := filepath.Glob(s.pathUnderRoot(pattern))
 		if err != nil {
-			panic("device: " + err.Error()) // invalid pattern
+			panic("device: " + err.Error()) // This happens only if the pattern is invalid.
 		}
 		for _, path := range paths {
 			t := parseFirstNumber(s.readFile(path), 1e-3)
@@ -89,7 +89,7 @@ func (s SystemReader) readHottestTemperature() (hottest *float64) {
 func (s SystemReader) readBattery() (emptiest *float64, discharging bool) {
 	paths, err := filepath.Glob(s.pathUnderRoot("sys/class/power_supply/*"))
 	if err != nil {
-		panic("device: " + err.Error()) // invalid pattern
+		panic("device: " + err.Error()) // This happens only if the pattern is invalid.
 	}
 	for _, dir := range paths {
 		if s.readFile(filepath.Join(dir, "type")) != "Battery" || s.readFile(filepath.Join(dir, "scope")) == "Device" {

@@ -17,7 +17,7 @@ import (
 // ModelScoreByProgram contains the quality metrics of a model, measured by an external program on its own rows.
 type ModelScoreByProgram struct {
 	Rows              int                // number of evaluated rows; 0 if the program holds out none
-	Risk              float64            // mean risk over the rows
+	Risk              float64            // mean risk (loss) of the model over the rows
 	OtherMetricByName map[string]float64 // other metrics by name, each a mean over the rows
 }
 
@@ -52,9 +52,9 @@ type ModelEvaluator struct {
 
 	pendingRequest       evaluationRequest
 	isEvaluating         bool            // true while a job evaluates a model
-	lastResult           wire.Evaluation // result of the last evaluation
-	mustReportResult     bool            // true if the next hello must contain lastResult
-	wasResultInLastHello bool            // true if the last hello contained lastResult
+	lastResult           wire.Evaluation // result of the last evaluation of a model
+	mustReportResult     bool            // true if the next hello message must contain lastResult
+	wasResultInLastHello bool            // true if the last hello message contained lastResult
 }
 
 // evaluationRequest is a request of the coordinator to evaluate a model.
@@ -77,7 +77,7 @@ func (p *ModelEvaluator) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	switch asks := a.MinEvaluationRows > 0 && a.Kind == wire.KindTraining && a.BaseModel.IsSet(); {
 	case !asks:
 		p.pendingRequest = evaluationRequest{}
-	// the coordinator asks again, so it lacks the result
+	// The coordinator requests the evaluation again, so it has not received the result.
 	case p.lastResult.IsForModel(e.Position.Run, a.BaseModelVersion):
 		p.pendingRequest = evaluationRequest{}
 		p.queueResultForHello()
@@ -140,7 +140,7 @@ func (p *ModelEvaluator) EvaluateArrivedModel(hash wire.Digest, w []float32) {
 			if err != nil || event.Rows > 0 || !t.AreRowsHiddenInTrainer() {
 				p.core.Observer.Observe(event)
 			}
-			// skip the result if another model was requested meanwhile
+			// Skip the result if the coordinator has requested the evaluation of another model in the meantime.
 			if now := &p.pendingRequest; now.baseModel.Hash == r.baseModel.Hash && now.run == r.run &&
 				now.version == r.version {
 				p.finishEvaluationRequest(result)
@@ -165,7 +165,7 @@ func (p *ModelEvaluator) scoreModel(t *part.PreparedTask, r evaluationRequest, w
 		}
 		return result, err
 	}
-	// separate instance, because training may run concurrently
+	// Use a separate model instance, because training may run concurrently.
 	m, err := learner.NewModel[float32](t.CompiledTask.Model.Architecture())
 	if err != nil {
 		return wire.Evaluation{}, err
@@ -186,8 +186,8 @@ func (p *ModelEvaluator) queueResultForHello() {
 	p.core.HandleRoundEvent(agentround.EvaluationDone{})
 }
 
-// FillHello implements part.HelloFiller. It includes the evaluation result in each hello until the coordinator has
-// answered one of them.
+// FillHello implements part.HelloFiller. It includes the evaluation result in each hello message until the coordinator
+// has answered a message with the result.
 func (p *ModelEvaluator) FillHello(h *wire.Hello) {
 	if p.mustReportResult {
 		p.wasResultInLastHello = true
@@ -208,7 +208,7 @@ func (p *ModelEvaluator) NeedsLink() bool { return p.isEvaluating }
 // ModelEvaluated reports that the agent has evaluated a base model on held-out rows at the coordinator's request.
 type ModelEvaluated struct {
 	Version wire.ModelVersion
-	Rows    int     // number of reported rows; 0 = the risk is too large to report
+	Rows    int     // number of evaluated rows; 0 means that the risk is too large to report
 	Risk    float64 // mean risk over the rows, without the L2 penalty (ridge)
 	Err     error   // error while reading the rows; if set, no result is reported
 }

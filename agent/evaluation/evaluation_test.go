@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tasks provides an announced task whose rows fit.
+// tasks provides an announced task and rows that fit the task.
 type tasks struct{ prepared *part.PreparedTask }
 
 func (t *tasks) AnnouncedTask() *part.LocalTask       { return t.prepared.LocalTask }
@@ -35,7 +35,7 @@ func newTasks(t *testing.T, heldOut int) *tasks {
 		HeldOutRows: learner.NewSamples(1, make([]float32, heldOut), make([]float32, heldOut))}}
 }
 
-// asking returns an announcement that requests an evaluation on at least 3 rows.
+// asking returns an announcement that requests an evaluation of a model on at least 3 rows.
 func asking(version wire.ModelVersion) agentround.AnnouncementReceived {
 	e := agentround.AnnouncementReceived{Position: wire.AnnouncementPosition{Run: 7}}
 	e.Announcement = wire.Announcement{Kind: wire.KindTraining, MinEvaluationRows: 3, BaseModelVersion: version,
@@ -43,8 +43,8 @@ func asking(version wire.ModelVersion) agentround.AnnouncementReceived {
 	return e
 }
 
-// TestTooFewRows checks that an agent with too few held-out rows reports that in each hello until one is answered, and
-// again if the coordinator repeats its request.
+// TestTooFewRows checks that an agent with too few held-out rows reports this in each hello message until the
+// coordinator has answered a message, and again if the coordinator repeats its request.
 func TestTooFewRows(t *testing.T) {
 	steps := 0
 	core := &part.AgentCore{HandleRoundEvent: func(agentround.Event) { steps++ }}
@@ -57,7 +57,7 @@ func TestTooFewRows(t *testing.T) {
 	}
 	want := wire.Evaluation{Run: 7, ModelVersion: 4}
 	p.FollowAnnouncement(asking(4))
-	p.RecordHelloAnswered() // a hello without the result
+	p.RecordHelloAnswered() // The coordinator has answered a hello message without the result.
 	for range 2 {
 		if got := hello(); got.Run != want.Run || got.ModelVersion != want.ModelVersion || got.Rows != 0 {
 			t.Errorf("a hello reports %+v, want %+v", got, want)
@@ -73,8 +73,8 @@ func TestTooFewRows(t *testing.T) {
 	}
 }
 
-// TestFetch checks that the agent fetches the requested model once, unless the uplink budget is spent. It no longer
-// needs the model when the coordinator withdraws the request.
+// TestFetch checks that the agent fetches the requested model once, unless the uplink budget is spent. When the
+// coordinator withdraws the request, the agent must no longer need the model.
 func TestFetch(t *testing.T) {
 	spent, fetched := true, []wire.Digest(nil)
 	core := &part.AgentCore{HandleRoundEvent: func(agentround.Event) {},

@@ -4,5 +4,5 @@ package external_test
 
 import "syscall"
 
-// apart is nil, because this system has no process groups.
+// apart contains no process attributes, because this system has no process groups.
 var apart *syscall.SysProcAttr

@@ -4,5 +4,5 @@ package external_test
 
 import "syscall"
 
-// apart makes a process leave the process group of its parent.
+// apart contains process attributes that start a process in its own process group.
 var apart = &syscall.SysProcAttr{Setsid: true}

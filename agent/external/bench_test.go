@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BenchmarkStep measures the overhead of a local step by an external program that does no work in it.
+// BenchmarkStep measures the overhead of a local step by an external program that does no work in the step.
 func BenchmarkStep(b *testing.B) {
 	for _, d := range []uint32{1000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint("d=", d), func(b *testing.B) {

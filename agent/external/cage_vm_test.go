@@ -11,9 +11,10 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TestCage checks the limits of a sandboxed program: its memory, its processes and no network. When it ends, its child
-// processes end, even if they have left its process group. It runs in a virtual machine with cgroups version 2, as a
-// service with a delegated group (see TestCage in internal/testkit/machine).
+// TestCage checks the limits of a sandboxed program: limited memory, a limited number of processes, and no network
+// access. When the program ends, its child processes must end too, even if they have left its process group. The test
+// runs in a virtual machine with cgroups version 2, as a service with a delegated group (see TestCage in
+// internal/testkit/machine).
 func TestCage(t *testing.T) {
 	for mode, want := range map[string]string{
 		"hog": "has exited", "forks": "processes could be started", "network": "no network",
@@ -32,7 +33,7 @@ func TestCage(t *testing.T) {
 	takesChildren(t, "escapes")
 }
 
-// first returns the first event.
+// first returns the first event that the device's trainer has reported.
 func (d *device) first() observe.Event {
 	d.mu.Lock()
 	defer d.mu.Unlock()

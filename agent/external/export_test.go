@@ -2,7 +2,7 @@ package external
 
 import "time"
 
-// Hurry makes the trainer's current programs restart without delay.
+// Hurry makes the trainer restart its current programs without delay.
 func (t *ProgramTrainer) Hurry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -13,7 +13,7 @@ func (t *ProgramTrainer) Hurry() {
 	}
 }
 
-// Limit limits the memory of the trainer's programs at their next start.
+// Limit sets the memory limit of the trainer's programs for their next start.
 func (t *ProgramTrainer) Limit(memory uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

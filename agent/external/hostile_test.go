@@ -24,8 +24,8 @@ func mixing(w *wire.Task) {
 		SnapshotCodec: spec.CodecRaw}
 }
 
-// TestTaskChanges checks that a block of an outdated task is declined, and that the same task continues with the
-// running program.
+// TestTaskChanges checks that the trainer declines a block of an outdated task, and that a block of the same task uses
+// the program that is already running.
 func TestTaskChanges(t *testing.T) {
 	d := newDevice(t, "", time.Minute, nil)
 	if _, err := d.rows.Snapshot(); err != nil {
@@ -55,8 +55,8 @@ func TestTaskChanges(t *testing.T) {
 	}
 }
 
-// TestRests checks that the program ends while the device trains another kind of model, and restarts when its task
-// returns.
+// TestRests checks that the program is stopped while the device trains another kind of model, and is restarted when the
+// program's task returns.
 func TestRests(t *testing.T) {
 	d := newDevice(t, "says farewell", time.Minute, nil)
 	if _, err := d.rows.Snapshot(); err != nil {
@@ -74,14 +74,14 @@ func TestRests(t *testing.T) {
 		StepWeight: 1, Steps: 4, Rand: rand.New(rand.NewPCG(1, 2))}); err != nil {
 		t.Fatal(err)
 	}
-	d.called() // call from the program after its input has ended
+	d.called() // The program connects after its input has ended.
 	b, _, x := d.block(t.Context(), 4)
 	if err := b.TakeSteps(x, 1, 4); err != nil || d.ends() != 0 {
 		t.Errorf("error %v; it is said to have ended %d times", err, d.ends())
 	}
 }
 
-// zeroRows is a table whose rows are all zero.
+// zeroRows is a table in which all values are zero.
 type zeroRows struct{}
 
 func (zeroRows) ReadRows(x, y []float32, _ int) {
@@ -89,7 +89,7 @@ func (zeroRows) ReadRows(x, y []float32, _ int) {
 	clear(y)
 }
 
-// TestNeverBegins checks that an ending agent does not wait for a program that never starts, and leaves no files
+// TestNeverBegins checks that an agent that ends does not wait for a program that never starts, and leaves no files
 // behind.
 func TestNeverBegins(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
@@ -116,7 +116,7 @@ func TestNeverBegins(t *testing.T) {
 	}
 }
 
-// TestFarewell checks that an unneeded program may end by itself after its input has ended.
+// TestFarewell checks that a program that is no longer needed may exit by itself after its input has ended.
 func TestFarewell(t *testing.T) {
 	d := newDevice(t, "says farewell", time.Minute, nil)
 	if _, err := d.rows.Snapshot(); err != nil {
@@ -133,18 +133,19 @@ func TestFarewell(t *testing.T) {
 	heard.Wait()
 }
 
-// TestLeavesChild checks that a program counts as ended even if a child in another process group keeps its output open.
+// TestLeavesChild checks that a program is regarded as ended even if a child process in another process group keeps the
+// program's output open.
 func TestLeavesChild(t *testing.T) {
 	d := newDevice(t, "leaves a child", time.Hour, nil)
 	b, _, x := d.block(t.Context(), 4)
 	if err := b.TakeSteps(x, 1, 4); err == nil || !strings.Contains(err.Error(), "has exited") {
 		t.Errorf("error %v", err)
 	}
-	_ = d.called().Close() // ends the child
+	_ = d.called().Close() // Closing the connection ends the child process.
 }
 
-// TestStopsMixing checks a stop that crosses the answer to a step. A mixing block takes no step after its time, and its
-// neighbours receive nothing from it.
+// TestStopsMixing checks the case in which a stop request is sent while the program answers a step. A mixing block must
+// take no step after its time is over, and its neighbours must receive nothing from it.
 func TestStopsMixing(t *testing.T) {
 	d := newDevice(t, "a step crosses stop", time.Minute, mixing)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -167,7 +168,8 @@ func TestStopsMixing(t *testing.T) {
 	}
 }
 
-// TestEndsAtOnce checks that a program that ends in one goroutine's block can be used concurrently by another.
+// TestEndsAtOnce checks that several goroutines can use a program concurrently while it ends in the block of one
+// goroutine.
 func TestEndsAtOnce(t *testing.T) {
 	d := newDevice(t, "crash", time.Minute, nil)
 	b, _, x := d.block(t.Context(), 4)
@@ -180,7 +182,7 @@ func TestEndsAtOnce(t *testing.T) {
 				case <-over:
 					return
 				default:
-					_, _ = d.rows.Snapshot() // checked by the race detector
+					_, _ = d.rows.Snapshot() // The race detector checks this call.
 				}
 			}
 		})
@@ -192,7 +194,7 @@ func TestEndsAtOnce(t *testing.T) {
 	others.Wait()
 }
 
-// TestLeftovers checks that the folders of killed agents are removed, and that those of running agents are kept.
+// TestLeftovers checks that the folders of killed agents are removed, and that the folders of running agents are kept.
 func TestLeftovers(t *testing.T) {
 	at := t.TempDir()
 	t.Setenv("RUNTIME_DIRECTORY", at)
@@ -231,8 +233,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestCrashMixing checks that a mixing block continues with a new process after a crash, from the agent's parameters,
-// unless the program keeps crashing.
+// TestCrashMixing checks that after a crash of the program a mixing block continues with a new process, starting from
+// the agent's parameters. If the program keeps crashing, the block must fail.
 func TestCrashMixing(t *testing.T) {
 	d := newDevice(t, "crash once", time.Minute, mixing)
 	d.trainer.Hurry()

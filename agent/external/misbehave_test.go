@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// request is a fit request that the program must answer.
+// request is a request for local steps that the program must answer.
 type request struct {
-	path      string // path of the tensor file
+	path      string // path of the file through which tensors are exchanged
 	id, steps int
 	in        *bufio.Reader
 	say       func(frame)
 }
 
-// fitted sends a valid answer with the changed fields.
+// fitted sends a valid answer in which the fields in change are replaced.
 func (r *request) fitted(change frame) {
 	f := frame{"frame": "fitted", "id": r.id, "steps": r.steps, "rows": 40, "risk_before": 2, "risk_after": 1}
 	maps.Copy(f, change)
 	r.say(f)
 }
 
-// failed answers with a refusal.
+// failed answers that the program refuses the request.
 func (r *request) failed(why string) { r.say(frame{"frame": "failed", "id": r.id, "why": why}) }
 
-// misbehave performs the misbehaviour of a mode instead of training, and reports whether it did. It does nothing once
+// misbehave simulates the fault selected by mode instead of training, and reports whether it did. It does nothing once
 // the test has created the file named by goodVariable.
 func misbehave(mode string, r *request) bool {
 	if _, err := os.Stat(os.Getenv(goodVariable)); err == nil {
@@ -55,13 +55,13 @@ func misbehave(mode string, r *request) bool {
 	return true
 }
 
-// noise contains invalid frames by mode. The program ends after a line without a line end.
+// noise contains invalid frames (messages), by mode. After a frame without a line end, the program exits.
 var noise = map[string]string{
 	"garbage": "Epoch 1/10: loss 0.3\n", "a long line": strings.Repeat("x", 1<<20) + "\n",
 	"half a line": `{"frame": "fit`,
 }
 
-// answers contains answers with one wrong field, by mode.
+// answers contains answers in which one field is wrong, by mode.
 var answers = map[string]func(r *request) frame{
 	"another answer": func(r *request) frame { return frame{"id": r.id + 1} },
 	"too many steps": func(r *request) frame { return frame{"steps": r.steps + 1} },
@@ -69,7 +69,7 @@ var answers = map[string]func(r *request) frame{
 	"no risk":        func(*request) frame { return frame{"risk_after": nil} },
 }
 
-// damages contains changes of the tensor file before a valid answer, by mode.
+// damages contains functions that damage the tensor file before a valid answer is sent, by mode.
 var damages = map[string]func(path string){
 	"NaN": func(path string) { change(path, func(float32) float32 { return float32(math.NaN()) }) },
 	"another header": func(path string) {
@@ -89,8 +89,8 @@ var damages = map[string]func(path string){
 	"no file": func(path string) { _ = os.Remove(path) },
 }
 
-// wrongs contains all other misbehaviour by mode. A function reports whether the request was answered or gets no
-// answer.
+// wrongs contains all other simulated faults, by mode. A function returns true if it has answered the request or the
+// request must remain unanswered.
 var wrongs = map[string]func(r *request) bool{
 	"crash": func(*request) bool { os.Exit(7); return true },
 	"crash once": func(*request) bool {
@@ -136,7 +136,7 @@ var wrongs = map[string]func(r *request) bool{
 	},
 }
 
-// again returns a command that runs this program in another mode, optionally through the command by.
+// again returns a command that runs this test program in another mode, optionally through the command by.
 func again(mode string, by ...string) *exec.Cmd {
 	words := append(by, os.Args[0])
 	child := exec.Command(words[0], words[1:]...)
@@ -150,7 +150,7 @@ func start(child *exec.Cmd) {
 	}
 }
 
-// withChild starts a child, and writes an invalid frame after the test's call, which ends the block.
+// withChild starts a child process. After the test has connected, it writes an invalid frame, which ends the block.
 func withChild(r *request, child *exec.Cmd) bool {
 	start(child)
 	_, _ = r.in.ReadString('\n')
@@ -158,7 +158,7 @@ func withChild(r *request, child *exec.Cmd) bool {
 	return true
 }
 
-// hog allocates up to 4 GB, or until the process is killed.
+// hog allocates up to 4 GB of memory, or until the process is killed.
 func hog(r *request) bool {
 	var all [][]byte
 	for range 1 << 12 {
@@ -172,7 +172,7 @@ func hog(r *request) bool {
 	return true
 }
 
-// forks starts processes until that fails.
+// forks starts processes until starting a process fails.
 func forks(r *request) bool {
 	for n := range 2000 {
 		if again("waits").Start() != nil {

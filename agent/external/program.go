@@ -18,11 +18,12 @@ import (
 
 // Config configures an external training program.
 type Config struct {
-	// Unix socket of a program that runs independently; if empty, Command starts the program
+	// Unix socket of a program that runs independently of the agent; if empty, the agent starts the program with
+	// Command
 	SocketPath     string
 	Command        []string      // command that starts the program, with its arguments
-	Dir            string        // working directory
-	Env            []string      // additional environment variables, as NAME=value
+	Dir            string        // working directory of the program
+	Env            []string      // additional environment variables of the program, in the form NAME=value
 	MaxMemoryBytes uint64        // memory limit for all processes of the program together; 0 means no separate limit
 	SilenceTimeout time.Duration // maximum time without output while the program works
 	AllowsNetwork  bool          // true if the program may access the network
@@ -34,7 +35,7 @@ type programContext struct {
 	device     wire.AgentID
 	log        *slog.Logger
 	observe    func(observe.Event)
-	ctx        context.Context // context of the agent; cancelling it stops the wait for a hello
+	ctx        context.Context // context of the agent; cancelling it stops the wait for the program's hello frame
 }
 
 // program is an external program that trains the model of one task. It handles one request at a time and keeps running
@@ -44,7 +45,7 @@ type program struct {
 	cfg         Config
 	context     *programContext
 	task        *wire.Task
-	encodedTask string // encoding of task, for comparison
+	encodedTask string // encoding of the task, for comparison with other tasks
 	layout      []learner.TensorSpec
 	requestSlot chan struct{} // holds one token while no request is pending
 
@@ -54,14 +55,14 @@ type program struct {
 	rowsVersion         uint64
 	lastSnapshotVersion uint64 // value of rowsVersion at the last snapshot
 	failureCount        uint
-	firstRestartDelay   time.Duration // restart delay after the first failure
+	firstRestartDelay   time.Duration // delay before the restart after the first failure
 	restartAt           time.Time     // earliest time of the next start
 	lastRunErr          error         // error that ended the previous process
 	closed              bool
 }
 
-// programRun is one process of a program. helloAnswer may be read after helloDone is closed, and endErr is guarded by
-// the program's mu.
+// programRun is one process of an external program. The field helloAnswer may be read after helloDone is closed, and
+// endErr is guarded by the mutex mu of the program.
 type programRun struct {
 	conn          *frameConversation // guarded by the program's mu until helloDone is closed
 	processExited <-chan struct{}
@@ -69,7 +70,7 @@ type programRun struct {
 	helloDone     chan struct{}
 	helloAnswer   programAnswer
 	endErr        error
-	lastRequestID uint64 // ID of the last request
+	lastRequestID uint64 // ID of the last request that was sent to the program
 }
 
 func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.TensorSpec) *program {
@@ -210,8 +211,8 @@ func (p *program) setRowCount(rows int) {
 	}
 }
 
-// handleProcessEnd records why a process has ended, or kills it if it is still running. It also sets the earliest time
-// of a restart.
+// handleProcessEnd records why a process has ended, or kills the process if it still runs. It also sets the earliest
+// time of a restart.
 func (p *program) handleProcessEnd(r *programRun, why error) {
 	p.mu.Lock()
 	if p.run != r {
@@ -228,7 +229,7 @@ func (p *program) handleProcessEnd(r *programRun, why error) {
 	p.mu.Unlock()
 	if r.conn != nil {
 		r.conn.close()
-		if errors.Is(why, errClosed) { // give the program time to exit by itself
+		if errors.Is(why, errClosed) { // Give the program time to exit by itself.
 			select {
 			case <-r.processExited:
 			case <-time.After(programStopGrace):
@@ -246,7 +247,7 @@ func (p *program) handleProcessEnd(r *programRun, why error) {
 	}
 }
 
-// stopUntilNeeded stops the program. The next request starts it again.
+// stopUntilNeeded stops the program's process. The next request starts the program again.
 func (p *program) stopUntilNeeded() {
 	p.mu.Lock()
 	r := p.run
@@ -257,7 +258,8 @@ func (p *program) stopUntilNeeded() {
 	}
 }
 
-// close stops the program permanently and waits for its end. A program that has not sent hello is killed.
+// close stops the program permanently and waits until the process has ended. It kills a program that has not sent its
+// hello frame.
 func (p *program) close() {
 	p.mu.Lock()
 	r := p.run
@@ -273,8 +275,9 @@ func (p *program) close() {
 	p.stopUntilNeeded()
 }
 
-// sendRequest waits for the pending request, writes the parameters x if not nil, and sends the request built by frame.
-// take processes the answer. Any error except *requestRefusedError ends the program.
+// sendRequest waits until no other request is pending, writes the parameters x to the tensor file unless x is nil, and
+// sends the request that frame builds. The function take processes the answer. Any error except *requestRefusedError
+// ends the program.
 func (p *program) sendRequest(ctx context.Context, r *programRun, x []float32, want string, frame func(id uint64) any,
 	take func(a *programAnswer) error) error {
 	select {
@@ -300,8 +303,8 @@ func (p *program) sendRequest(ctx context.Context, r *programRun, x []float32, w
 	return err
 }
 
-// fit requests the local steps described by what from the program. It starts from the parameters x and replaces them
-// with the result.
+// fit requests local steps from the program; the parameter what describes the steps. The steps start from the
+// parameters x and replace x by the result.
 func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitRequest) (fitted programAnswer,
 	err error) {
 	err = p.sendRequest(ctx, r, x, frameFitted, func(id uint64) any {
@@ -379,8 +382,8 @@ func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f e
 	return f, err
 }
 
-// checkFitAnswer validates the program's answer to a request for local steps. stopped means that the agent interrupted
-// the steps.
+// checkFitAnswer validates the program's answer to a request for local steps. The parameter stopped is true if the
+// agent has interrupted the steps.
 func checkFitAnswer(a *programAnswer, to *fitRequest, stopped bool) error {
 	asked := to.LastStep - to.FirstStep + 1
 	switch {
@@ -391,7 +394,7 @@ func checkFitAnswer(a *programAnswer, to *fitRequest, stopped bool) error {
 	case to.FirstStep == 1 && a.RiskBefore == nil:
 		return errors.New("risk_before is missing in the trainer's answer: this field is required if first is 1")
 	case to.LastStep == to.BlockSteps && a.TakenSteps > 0 &&
-		a.RiskAfter == nil: // not required after a step within a block
+		a.RiskAfter == nil: // The risk is not required after a step within a block.
 		return errors.New("risk_after is missing in the trainer's answer: this field is required at the end of a block")
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// programStopGrace is the time a program has to answer stop, to read a line, and to end.
+// programStopGrace is the time within which a program must answer a stop request, read a line, or exit.
 const programStopGrace = 5 * time.Second
 
 // maxStopWait is the maximum time that progress reports can delay the answer to a stop request. It must be shorter than
@@ -29,7 +29,7 @@ type frameConversation struct {
 	silenceTimeout time.Duration
 
 	frames  chan programAnswer
-	endErr  error         // error that ended the output; set before frames is closed
+	endErr  error         // error with which the program's output ended; set before frames is closed
 	closing chan struct{} // closed when frames are no longer read
 }
 
@@ -45,12 +45,12 @@ func startConversation(in io.WriteCloser, out io.ReadCloser, patience time.Durat
 // close ends the conversation and closes the program's input.
 func (c *frameConversation) close() {
 	close(c.closing)
-	_ = c.programInput.Close() // ignore: fails if the program has exited
+	_ = c.programInput.Close() // Ignore the error: closing fails if the program has exited.
 }
 
 // closeInputAndWait closes the program's input and waits until the program closes its output.
 func (c *frameConversation) closeInputAndWait() error {
-	_ = c.programInput.Close() // ignore: fails if the program has exited
+	_ = c.programInput.Close() // Ignore the error: closing fails if the program has exited.
 	late := time.NewTimer(programStopGrace)
 	defer late.Stop()
 	for {
@@ -111,7 +111,7 @@ func textPrefix(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// requestRefusedError is the error of a request that the program has refused.
+// requestRefusedError is the error for a request that the program has refused.
 type requestRefusedError struct{ why string }
 
 func (e *requestRefusedError) Error() string { return "the trainer refused the request: " + e.why }
@@ -123,7 +123,8 @@ func (c *frameConversation) writeFrame(frame any) error {
 		return err
 	}
 	if in, ok := c.programInput.(interface{ SetWriteDeadline(t time.Time) error }); ok {
-		_ = in.SetWriteDeadline(time.Now().Add(programStopGrace)) // ignore: the system's pipes support deadlines
+		// Ignore the error: the system's pipes support deadlines.
+		_ = in.SetWriteDeadline(time.Now().Add(programStopGrace))
 	}
 	if _, err := c.programInput.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("the trainer does not read its standard input: %w", err)

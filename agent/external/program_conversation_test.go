@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// spoken starts a conversation with a simulated program. answer receives each line with its number, from 1, and returns
-// the text to write.
+// spoken starts a conversation with a simulated program. The function answer receives each line and its number,
+// starting with 1, and returns the text that the program writes.
 func spoken(t *testing.T, answer func(n int, line string) string) (c *frameConversation, killed chan struct{}) {
 	in, theirs := net.Pipe()
 	ours, out := net.Pipe()
@@ -44,12 +44,12 @@ func spoken(t *testing.T, answer func(n int, line string) string) (c *frameConve
 	return c, killed
 }
 
-// TestSilence checks that a program is killed if it sends nothing for its timeout, or for the grace period after stop.
-// Progress frames prevent that.
+// TestSilence checks that a program is killed if it sends nothing for its silence timeout, or for the grace period
+// after a stop request. Progress frames must prevent this.
 func TestSilence(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(n int, line string) string
-		stop   time.Duration // time of the stop; 0 = never
+		stop   time.Duration // time at which the stop request is sent; 0 means never
 		want   string
 		took   time.Duration
 	}{
@@ -93,20 +93,21 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestProgress checks that progress frames keep a program alive for hours, and after stop for at most its silence
-// timeout.
+// TestProgress checks that progress frames keep a program running for hours, and after a stop request for at most the
+// program's silence timeout.
 func TestProgress(t *testing.T) {
 	for every, tt := range map[time.Duration]struct {
-		stop     time.Duration // time of the stop; 0 = never
+		stop     time.Duration // time at which the stop request is sent; 0 means never
 		want     string
 		took     time.Duration
 		patience time.Duration
 	}{
 		30 * time.Second: {0, "<nil>", 200 * 30 * time.Second, time.Minute},
 		2 * time.Second:  {time.Hour, "<nil>", 200 * 2 * time.Second, time.Minute},
-		// one minute after stop, and five seconds after the last frame in it
+		// The program is killed one minute after the stop request, and five seconds after the last frame in that
+		// minute.
 		3 * time.Second: {100 * time.Second, "no output from the trainer for 5s", 164 * time.Second, time.Minute},
-		// five minutes, whatever the timeout
+		// The program is killed five minutes after the stop request, whatever its silence timeout.
 		4 * time.Second: {100 * time.Second, "no output from the trainer for 5s", 401 * time.Second, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -122,7 +123,7 @@ func TestProgress(t *testing.T) {
 			program.Go(func() {
 				lines := bufio.NewReader(theirs)
 				_, _ = lines.ReadString('\n')
-				go func() { _, _ = lines.ReadString('\n') }() // reads stop
+				go func() { _, _ = lines.ReadString('\n') }() // Read the stop request.
 				for range 200 {
 					<-time.After(every)
 					if _, err := out.Write([]byte(`{"frame": "progress", "id": 4, "later": {}}` + "\n")); err != nil {

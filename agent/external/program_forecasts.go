@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/task"
 )
 
-// Predict implements [predict.PredictingProgram]. The program's timeout limits the call, because training waits for it.
+// Predict implements [predict.PredictingProgram]. The program's silence timeout limits the duration of the call,
+// because training waits for it.
 func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float32],
 	model []float32) (all []predict.Forecast,
 	more bool, err error) {

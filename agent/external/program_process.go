@@ -53,7 +53,7 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 	closeAll := func(which ...int) {
 		for _, i := range which {
 			if files[i] != nil {
-				_ = files[i].Close() // ignore: no data can be lost
+				_ = files[i].Close() // Ignore the error: no data can be lost.
 			}
 		}
 	}
@@ -72,9 +72,9 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 		in.kill()
 		go func() {
 			<-proc.exited
-			// a child outside the sandbox may still hold the write end
+			// A child process outside the sandbox may still hold the write end of the pipe.
 			for _, from := range []*os.File{files[2], files[4]} {
-				// ignore: fails only if the pipe is closed
+				// Ignore the error: setting the deadline fails only if the pipe is closed.
 				_ = from.SetReadDeadline(time.Now().Add(programStopGrace))
 			}
 			in.remove()
@@ -84,7 +84,7 @@ func launchInSandbox(p *program, in sandbox) (*process, error) {
 	go func() {
 		proc.exitErr = cmd.Wait()
 		close(proc.exited)
-		proc.kill() // also kills remaining child processes
+		proc.kill() // Kill the remaining child processes too.
 	}()
 	return proc, nil
 }
@@ -98,7 +98,8 @@ type halfCloseSocket struct{ *net.UnixConn }
 // Close implements io.Closer.
 func (s halfCloseSocket) Close() error { return s.CloseWrite() }
 
-// connectSocket connects to a program that runs independently. Killing this process only closes the connection.
+// connectSocket connects to a program that runs independently of the agent. Killing the returned process only closes
+// the connection.
 func connectSocket(p *program) (*process, error) {
 	conn, err := net.DialTimeout("unix", p.cfg.SocketPath, programStopGrace)
 	if err != nil {
@@ -108,7 +109,7 @@ func connectSocket(p *program) (*process, error) {
 		exited:           make(chan struct{}),
 		unconfinedReason: "the trainer is an independent process at socket " + p.cfg.SocketPath}
 	proc.terminate = func() {
-		_ = conn.Close() // ignore: no further requests follow
+		_ = conn.Close() // Ignore the error: no further requests follow.
 		close(proc.exited)
 	}
 	return proc, nil
@@ -162,7 +163,8 @@ func (p *program) logStderr(from *os.File) {
 			p.context.log.Info("trainer: "+textPrefix(string(line[:len(line)-lineEndLength(line)]), 1000), "trainer",
 				p.trainerName)
 		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // end of output, or read deadline after the exit
+		// The output has ended, or the read deadline after the exit has passed.
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			p.logDroppedBytes(dropped)
 			return
 		}

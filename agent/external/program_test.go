@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// frame is any frame, as a program decodes it.
+// frame is a decoded frame, a message between agentd and an external program.
 type frame map[string]any
 
-// asked is a frame from agentd.
+// asked contains the fields of a frame that agentd has sent.
 type asked struct {
 	Frame, Tensors, Round string
 	ID, First, Last       int
@@ -24,8 +24,8 @@ type asked struct {
 	Seed                  uint64
 }
 
-// play runs a training program. Each step of size μ moves each parameter towards 1 by the share μ. mode selects its
-// misbehaviour.
+// play runs a simulated training program. A local step with the step size μ reduces the distance of each parameter from
+// 1 by the share μ. The mode selects a fault to simulate.
 func play(mode string, from io.Reader, to io.Writer) {
 	if mode == "waits" {
 		<-time.After(time.Hour)
@@ -37,7 +37,7 @@ func play(mode string, from io.Reader, to io.Writer) {
 	}
 	var path string
 	in, out := bufio.NewReader(from), json.NewEncoder(to)
-	say := func(f frame) { _ = out.Encode(f) } // fails if the agent has ended
+	say := func(f frame) { _ = out.Encode(f) } // Encoding fails if the agent has ended.
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
@@ -77,9 +77,9 @@ func play(mode string, from io.Reader, to io.Writer) {
 	}
 }
 
-// fit takes the steps of a request.
+// fit takes the local steps that a request asks for.
 func fit(mode string, r *request, f *asked) {
-	if r.steps > 1<<30 { // too many steps: take one, and wait for stop
+	if r.steps > 1<<30 { // The request asks for too many steps: take one step and wait for the stop request.
 		_, _ = r.in.ReadBytes('\n')
 		r.steps = 1
 	}
@@ -88,7 +88,9 @@ func fit(mode string, r *request, f *asked) {
 			break
 		}
 		pull := float32(0)
-		if s > 0 { // zero at the base; this program uses the second step's term for all others
+		// The proximal term is zero at the base model; for all further steps, this program uses the term of the second
+		// step.
+		if s > 0 {
 			pull = float32(f.Proximal) / 10
 		}
 		change(r.path, func(x float32) float32 { return x + float32(f.StepSize)*(1-x-pull) })
@@ -102,14 +104,14 @@ func fit(mode string, r *request, f *asked) {
 	}
 	if mode == "a step crosses stop" {
 		call()
-		_, _ = r.in.ReadString('\n') // stop, which it answers like any other request
+		_, _ = r.in.ReadString('\n') // Read the stop request, which the program answers like any other request.
 	}
 	r.say(fitted)
 }
 
-// count sends the number of rows: 40, plus one for each byte of the test's file.
+// count sends the number of rows: 40, plus one row for each byte of the test's file.
 func count(mode string, id int, say func(frame)) {
-	file, _ := os.ReadFile(os.Getenv(goodVariable)) // the file is missing at first
+	file, _ := os.ReadFile(os.Getenv(goodVariable)) // The file does not exist at first.
 	switch {
 	case len(file) == 0:
 	case mode == "rows are lost":
@@ -124,7 +126,7 @@ func count(mode string, id int, say func(frame)) {
 	say(frame{"frame": "rows", "id": id, "rows": 40 + len(file)})
 }
 
-// predict sends two predictions, and another one in a second answer, or an error.
+// predict sends two predictions in a first answer and a third prediction in a second answer, or an error.
 func predict(mode string, id int, say func(frame)) {
 	at := "2026-03-01T06:00:00Z"
 	answer := frame{"frame": "predicted", "id": id, "predictions": []frame{{"time": at, "value": 2.5},
@@ -141,7 +143,7 @@ func predict(mode string, id int, say func(frame)) {
 	say(answer)
 }
 
-// predicted records that the program has already made predictions.
+// predicted is true after the program has made predictions for the first time.
 var predicted bool
 
 func greet(mode string, say func(frame)) {
@@ -172,7 +174,7 @@ func greet(mode string, say func(frame)) {
 	say(hello)
 }
 
-// call connects to the test.
+// call connects the program to the test.
 func call() net.Conn {
 	conn, err := net.Dial("tcp", os.Getenv(callVariable))
 	if err != nil {

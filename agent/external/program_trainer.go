@@ -28,11 +28,11 @@ type ProgramTrainer struct {
 	place                  programContext
 
 	mu               sync.Mutex
-	programByTrainer map[string]*program // programs by trainer name
+	programByTrainer map[string]*program // external programs, by the trainer name in the configuration
 }
 
-// New returns a trainer that uses the given external programs, by trainer name. ctx ends with the agent, and observe
-// must be safe for concurrent use.
+// New returns a trainer that uses the given external programs, by trainer name. The context ctx must end with the
+// agent, and observe must be safe for concurrent use.
 func New(ctx context.Context, around training.Trainer, rows data.Source, programs map[string]Config,
 	federation wire.FederationName, device wire.AgentID, log *slog.Logger,
 	observe func(observe.Event)) *ProgramTrainer {
@@ -118,7 +118,7 @@ func (p *program) Changed() bool {
 	p.mu.Lock()
 	before := p.rowsVersion
 	p.mu.Unlock()
-	if before > 0 { // before the first snapshot the program is not started yet
+	if before > 0 { // Before the first snapshot the program is not started yet.
 		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 		defer cancel()
 		if err := p.updateRowCount(ctx); errors.As(err, new(*requestRefusedError)) {
@@ -158,7 +158,7 @@ func (hiddenRows) ReadRows(x, y []float32, _ int) {
 // NewBlock implements [training.Trainer].
 func (t *ProgramTrainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.LocalStepBlock, error) {
-	if !p.Task.External.IsEnabled() { // the device now has a task without an external model
+	if !p.Task.External.IsEnabled() { // The device now has a task without an external model.
 		t.mu.Lock()
 		for _, needless := range t.programByTrainer {
 			go needless.stopUntilNeeded()
@@ -188,12 +188,12 @@ func (t *ProgramTrainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.C
 type programBlock struct {
 	ctx          context.Context
 	program      *program
-	run          *programRun // process that has begun the block; nil before the first step
+	run          *programRun // process that has begun the block; nil before the block's first step
 	compiledTask *task.CompiledTask[float32]
 	job          task.LocalJob[float32]
 	mixes        bool
 	blockSteps   uint64 // length H of a mixing block, in steps
-	steps        uint64 // number E_k of local steps that this agent takes per block
+	steps        uint64 // number E_k of local steps that this agent, agent k, takes per block
 	stepWeight   float64
 	fitTemplate  fitRequest // fields with the same value in all requests of the block
 
@@ -211,7 +211,7 @@ func (b *programBlock) TakeSteps(x []float32, first, last uint64) error {
 		if !task.IsGradientStep(s, b.blockSteps, b.steps) {
 			continue
 		}
-		n := s * b.steps / b.blockSteps // step number for the program, without skipped steps
+		n := s * b.steps / b.blockSteps // number of the step for the program, which does not count skipped steps
 		if err := b.fit(x, s, n, n); err != nil {
 			return err
 		}
@@ -219,10 +219,11 @@ func (b *programBlock) TakeSteps(x []float32, first, last uint64) error {
 	return nil
 }
 
-// fit requests the steps first to last of the program. s is the number of the first step in the block's schedule.
+// fit requests the local steps first to last from the program. The parameter s is the number of the first step in the
+// block's step size schedule.
 func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 	switch over := b.job.ShouldStop != nil && b.job.ShouldStop() || b.ctx.Err() != nil; {
-	case over && b.mixes: // neighbours would use a partial result as the block's result
+	case over && b.mixes: // Neighbours would use a partial result as the result of the block.
 		return task.ErrStoppedMidBlock
 	case over:
 		return nil
@@ -235,7 +236,7 @@ func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 	}
 	what := b.fitTemplate
 	what.FirstStep, what.LastStep = first, last
-	for what.BlockSteps < last { // extend the block, because endless training exceeds its length
+	for what.BlockSteps < last { // Extend the block, because endless training exceeds its length.
 		what.BlockSteps += b.fitTemplate.BlockSteps
 	}
 	what.StepSize = b.stepWeight * b.compiledTask.Schedule.StepSizeAt(b.job.StepOffset+s)
@@ -265,8 +266,9 @@ func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 // maxBlockRestarts is the maximum number of program restarts in a mixing block, per round.
 const maxBlockRestarts = 3
 
-// consumeRetry reports whether to repeat the failed steps with a new process. Only mixing blocks are retried, because
-// neighbours depend on them, and only without a proximal term, whose base is lost.
+// consumeRetry reports whether the block may repeat the failed steps with a new process of the program. Only mixing
+// blocks are retried, because neighbours depend on them. A block with a proximal term is not retried, because the base
+// of the term is lost.
 func (b *programBlock) consumeRetry(err error) bool {
 	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= maxBlockRestarts ||
 		b.ctx.Err() != nil ||
@@ -289,8 +291,8 @@ func (b *programBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[flo
 		}
 		stretch = float32(float64(b.steps) / float64(out.StepsTaken))
 	} else {
-		x = slices.Clone(x)        // keep x unchanged, because mixing continues with it
-		b.riskBefore = b.riskAfter // the next round of an endless block starts with this risk
+		x = slices.Clone(x)        // Keep x unchanged, because mixing continues with x.
+		b.riskBefore = b.riskAfter // The next round of an endless block starts with this risk.
 	}
 	if len(b.metricByName) > 0 {
 		b.program.context.log.Info("trainer metrics", "trainer", b.program.trainerName, "round",
@@ -306,7 +308,7 @@ func (b *programBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[flo
 // Score implements [training.ScoringBlock].
 func (b *programBlock) Score(model []float32) (*learner.Score, error) {
 	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.helloAnswer.Capabilities, capabilityEvaluate) {
-		return nil, nil // no time left, or the program cannot score models
+		return nil, nil // There is no time left, or the program cannot score models.
 	}
 	f, err := b.program.evaluate(b.ctx, b.run, model)
 	if err != nil {
@@ -364,7 +366,7 @@ func (t *ProgramTrainer) findProgramForTask(p *task.CompiledTask[float32]) (*pro
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.programByTrainer[p.Task.External.TrainerName]
-	if of == nil || of.encodedTask != encodeTask(&p.Task) { // the agent has switched to another task
+	if of == nil || of.encodedTask != encodeTask(&p.Task) { // The agent has switched to another task.
 		return nil, errClosed
 	}
 	return of, nil

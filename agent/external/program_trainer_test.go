@@ -61,7 +61,7 @@ func (l *lockedBuffer) Len() int {
 	return l.b.Len()
 }
 
-// TestMain runs the external program if the environment of the process requests a mode; otherwise it runs the tests.
+// TestMain runs the simulated external program if an environment variable requests a mode. Otherwise it runs the tests.
 func TestMain(m *testing.M) {
 	if mode, ok := os.LookupEnv(modeVariable); ok {
 		play(mode, os.Stdin, os.Stdout)
@@ -70,21 +70,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// device is a device with the program "nearer", which may misbehave.
+// device is a device with the external program "nearer", which simulates faults in some modes.
 type device struct {
 	testing.TB
 	trainer *external.ProgramTrainer
 	problem *task.CompiledTask[float32]
 	rows    data.QueriedRows
 	line    net.Listener
-	good    string // path of a file; the program behaves if it exists
+	good    string // path of a file; the program simulates no fault if the file exists
 	log     lockedBuffer
 
 	mu     sync.Mutex
 	events []observe.Event
 }
 
-// externalTask returns a task with eight parameters in three tensors.
+// externalTask returns a task whose model has eight parameters in three tensors.
 func externalTask(change func(t *wire.Task)) wire.Task {
 	t := wire.Task{Name: "a task", MinSamples: 1, Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh,
 		Risk: spec.LossSquared},
@@ -105,7 +105,7 @@ func newDevice(t testing.TB, mode string, timeout time.Duration, change func(t *
 	return newDeviceIn(t.Context(), t, mode, timeout, change)
 }
 
-// newDeviceIn is like newDevice, for an agent that runs until ctx ends.
+// newDeviceIn is like newDevice, but for an agent that runs until ctx ends.
 func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Duration,
 	change func(t *wire.Task)) *device {
 	t.Helper()
@@ -122,7 +122,7 @@ func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Du
 	return d
 }
 
-// begin creates a trainer with a program.
+// begin creates a trainer that uses the program.
 func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *wire.Task)) {
 	d.Helper()
 	d.trainer = external.New(ctx, training.LocalTrainer{}, external.NoRowsSource{},
@@ -144,7 +144,7 @@ func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *
 	})
 }
 
-// ends returns the number of ProgramEnded events.
+// ends returns the number of ProgramEnded events that were reported.
 func (d *device) ends() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +156,7 @@ func (d *device) ends() (n int) {
 	return n
 }
 
-// block returns a block with the given number of steps and the base 0, 0.1, 0.2, ….
+// block returns a block with the given number of steps. The base parameters of the block are 0, 0.1, 0.2, ….
 func (d *device) block(ctx context.Context, steps int) (b training.LocalStepBlock, base, x []float32) {
 	d.Helper()
 	base, x = make([]float32, 8), make([]float32, 8)
@@ -173,7 +173,7 @@ func (d *device) block(ctx context.Context, steps int) (b training.LocalStepBloc
 	return b, base, x
 }
 
-// nearer returns x after the given number of steps of size mu.
+// nearer returns the value of the parameter x after the given number of steps with the step size mu.
 func nearer(x float32, mu float64, steps int) float32 {
 	for range steps {
 		x += float32(mu) * (1 - x)
@@ -181,8 +181,8 @@ func nearer(x float32, mu float64, steps int) float32 {
 	return x
 }
 
-// TestFit checks that the update contains the program's parameters, tensor by tensor, and the number of rows it
-// reports.
+// TestFit checks that the update contains the parameters that the program has computed, tensor by tensor, and the
+// number of rows that the program reports.
 func TestFit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		normalize bool
@@ -218,8 +218,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestOwn checks that the device's own tensors start with the program's values, stay on the device, and are trained
-// with the others.
+// TestOwn checks that the device's personal tensors start with the program's values, are not sent to the coordinator,
+// and are trained together with the other tensors.
 func TestOwn(t *testing.T) {
 	own := func(w *wire.Task) { w.Personal.PersonalTensors = []string{"a", "s"} }
 	d := newDevice(t, "", time.Minute, own)
@@ -253,8 +253,8 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestMixes checks that parameters may change between two steps of a block, and that an agent with two of four steps
-// takes twice as long for each.
+// TestMixes checks that neighbours may change the parameters between two steps of a block. It also checks that an agent
+// that takes two of four steps doubles the size of each step.
 func TestMixes(t *testing.T) {
 	d := newDevice(t, "", time.Minute, func(w *wire.Task) {
 		mixing(w)
@@ -263,7 +263,7 @@ func TestMixes(t *testing.T) {
 	for _, afford := range []int{4, 2} {
 		b, base, x := d.block(t.Context(), afford)
 		want := nearer(base[3], 0.25*4/float64(afford), afford)
-		for s := range uint64(6) { // beyond the block, as in endless blocks
+		for s := range uint64(6) { // Take steps beyond the end of the block, as in endless blocks.
 			if s == 4 {
 				out, err := b.OutcomeFromBase(base, x)
 				if err != nil || out.StepsTaken != afford || out.UpdateVector[3] != want-base[3] ||
@@ -275,13 +275,13 @@ func TestMixes(t *testing.T) {
 			if err := b.TakeSteps(x, s+1, s+1); err != nil {
 				t.Fatal(err)
 			}
-			x[0] += 1 // simulates a neighbour's change
+			x[0] += 1 // Simulate a change by a neighbour.
 		}
 	}
 }
 
-// TestWrong checks that a block fails with the reason if a program misbehaves, and that the next block succeeds once it
-// behaves.
+// TestWrong checks that a block fails with the correct reason if the program has a fault, and that the next block
+// succeeds without the fault.
 func TestWrong(t *testing.T) {
 	for mode, want := range map[string]string{
 		"crash": "has exited", "garbage": `wrote an invalid frame "Epoch 1/10: loss 0.3\n"`,
@@ -320,8 +320,8 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestRefused checks that a device has no rows and reports the reason if its program does not support the task or does
-// not start.
+// TestRefused checks that a device has no rows and reports the reason if its program either does not support the task
+// or does not start.
 func TestRefused(t *testing.T) {
 	for mode, want := range map[string]string{
 		"no rows": "0 rows", "another version": "uses protocol version 2", "cannot mix": `do not include "mixing"`,
@@ -345,8 +345,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStops checks that a program receives stop when the time of a block is over, and that its partial result is used
-// as the result.
+// TestStops checks that a program receives a stop request when the time of a block is over, and that the program's
+// partial result is used.
 func TestStops(t *testing.T) {
 	d := newDevice(t, "stops", time.Minute, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -374,11 +374,11 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// called waits for a connection from the program or its child.
+// called waits until the program or its child process connects to the test.
 func (d *device) called() net.Conn {
 	conn, err := d.line.Accept()
 	if err != nil {
-		d.Error(err) // not Fatal: the caller may be another goroutine
+		d.Error(err) // Do not call Fatal, since the caller may be another goroutine.
 	}
 	return conn
 }
@@ -405,7 +405,8 @@ func takesChildren(t *testing.T, mode string) {
 	}
 }
 
-// TestNoise checks that a program's standard error is logged up to a limit and never blocks.
+// TestNoise checks that the standard error of a program is logged up to a limit, and that writing to it never blocks
+// the program.
 func TestNoise(t *testing.T) {
 	d := newDevice(t, "noise", time.Minute, nil)
 	b, _, x := d.block(t.Context(), 4)

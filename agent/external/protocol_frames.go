@@ -13,8 +13,8 @@ const (
 	frameHello     = "hello"
 	frameFit       = "fit"
 	frameFitted    = "fitted"
-	frameInitial   = "initial" // both the request and its answer
-	frameRows      = "rows"    // both the request and its answer
+	frameInitial   = "initial" // name of both the request and its answer
+	frameRows      = "rows"    // name of both the request and its answer
 	frameEvaluate  = "evaluate"
 	frameEvaluated = "evaluated"
 	framePredict   = "predict"
@@ -55,7 +55,7 @@ type fitRequest struct {
 	BlockSteps uint64  `json:"block"`
 	StepSize   float64 `json:"step_size"`
 	BatchSize  uint32  `json:"batch_size"`
-	Seed       uint64  `json:"seed"` // random seed, less than 2^53
+	Seed       uint64  `json:"seed"` // random seed for the local steps, less than 2^53
 	Proximal   float64 `json:"proximal"`
 }
 

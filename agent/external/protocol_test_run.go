@@ -16,7 +16,7 @@ import (
 
 // ProtocolTestFinding is the result of one protocol test of an external program.
 type ProtocolTestFinding struct {
-	ProtocolPart string // tested part of the protocol
+	ProtocolPart string // part of the protocol that was tested
 	Problem      error  // reason for the failure; nil if the test passed
 	Summary      string // measurements of a passed test, as text
 }
@@ -237,7 +237,7 @@ func (c *protocolTestRun) testStop() {
 	a, err := c.takeLocalSteps(ctx, slices.Clone(c.Base), fitRequest{FirstStep: 1, LastStep: endless,
 		BlockSteps: endless})
 	if errors.As(err, new(*learner.DivergenceError)) {
-		err = nil // ignore: the parameters may diverge after many steps
+		err = nil // Ignore the error: the parameters may diverge after many steps.
 	}
 	c.reportFinding("stop", err, "training stopped after %v and %d steps", time.Since(began).Round(time.Millisecond),
 		a.TakenSteps)
@@ -249,7 +249,7 @@ func (c *protocolTestRun) testEndOfInput() {
 	c.p.mu.Lock()
 	r := c.p.run
 	c.p.mu.Unlock()
-	if r == nil { // the program has ended already
+	if r == nil { // The program has ended already.
 		return
 	}
 	began := time.Now()

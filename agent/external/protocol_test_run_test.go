@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// played returns the findings of a protocol test, one per line.
+// played runs the protocol test and returns its findings, one per line, and whether the program has passed.
 func played(t *testing.T, cfg external.Config, elements int) (lines []string, good bool) {
 	t.Helper()
 	trial := external.ProtocolTest{Config: cfg, Device: "pump-7", StepSize: 0.1, Base: make([]float32, elements),
@@ -28,7 +28,8 @@ func played(t *testing.T, cfg external.Config, elements int) (lines []string, go
 	return lines, trial.RunTest(t.Context())
 }
 
-// TestTrial checks that the protocol test reports no problem of a correct program, and the problem of each faulty one.
+// TestTrial checks that the protocol test finds no problem in a correct program, and finds the problem of each faulty
+// program.
 func TestTrial(t *testing.T) {
 	for mode, want := range map[string]string{
 		"": "", "no rows": "hello is wrong: the trainer reports 0 rows", "NaN": "fit is wrong: training diverged",
@@ -47,7 +48,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestC runs the protocol test with a program in C, written from the documentation.
+// TestC runs the protocol test with a program in C that was written only from the documentation.
 func TestC(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a C compiler is a process")

@@ -20,12 +20,13 @@ const (
 	roundDevices = 4
 	roundSteps   = 10
 	roundBatch   = 32
-	roundWidth   = 1000 // width of the layer, which has the square of it as parameters
+	roundWidth   = 1000 // width of the layer, which has roundWidth² parameters
 )
 
 // BenchmarkRound measures the local work of a round with a million parameters on four devices of one machine. It
-// compares agentd's own learner (10 steps of 32 rows, and scoring) with idle programs in Go and Python. Without
-// neighbours a block is one fit request, so the programs' times are pure overhead.
+// compares the built-in learner (10 steps of 32 rows, and scoring) with programs in Go and Python that do nothing.
+// Without neighbours, the agent sends one request for local steps per block, so the times of the programs are pure
+// overhead.
 func BenchmarkRound(b *testing.B) {
 	b.Run("own", func(b *testing.B) {
 		w := externalTask(func(t *wire.Task) {
@@ -59,7 +60,7 @@ func BenchmarkRound(b *testing.B) {
 	programs(b, "program", external.Config{Command: []string{os.Args[0]}, Env: []string{modeVariable + "=idle"}})
 	python, err := exec.LookPath("/usr/bin/python3")
 	if err != nil || exec.Command(python, "-c", "import numpy").Run() != nil {
-		return // measured only where numpy is installed
+		return // This case is measured only if numpy is installed.
 	}
 	source, err := filepath.Abs(filepath.Join("..", "..", "packaging", "python", "src"))
 	if err != nil {
@@ -73,7 +74,7 @@ func BenchmarkRound(b *testing.B) {
 		Env: []string{"PYTHONPATH=" + source}})
 }
 
-// idle is a Python trainer whose steps take no time.
+// idle is a trainer in Python whose local steps do nothing.
 const idle = `
 from fedmesh.trainer import Evaluated, Trainer
 
@@ -92,14 +93,14 @@ class Idle(Trainer):
         return Evaluated(10, 0.5)
 `
 
-// part is a device's part of a round.
+// part is the part of one device in a round.
 type part struct {
 	by   training.Trainer
 	p    *task.CompiledTask[float32]
 	rows *learner.Samples[float32]
 }
 
-// programs measures rounds of devices with a program.
+// programs measures rounds of devices that train with an external program.
 func programs(b *testing.B, name string, cfg external.Config) {
 	b.Run(name, func(b *testing.B) {
 		cfg.SilenceTimeout, cfg.AllowsNetwork = time.Minute, true
@@ -127,7 +128,7 @@ func rounds(b *testing.B, of [roundDevices]part, params int) {
 	for i := range base {
 		base[i] = float32(rng.NormFloat64() / 100)
 	}
-	best := time.Hour // best, since other load only makes rounds longer
+	best := time.Hour // The shortest time is the best estimate, since other load only makes rounds longer.
 	for b.Loop() {
 		began := time.Now()
 		var all sync.WaitGroup

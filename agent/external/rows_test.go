@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/external"
 )
 
-// has makes the program report additional rows, one per byte of more.
+// has makes the program report additional rows, one row per byte of more.
 func (d *device) has(more string) {
 	d.Helper()
 	if err := os.WriteFile(d.good, []byte(more), 0o600); err != nil {
@@ -17,7 +17,7 @@ func (d *device) has(more string) {
 	}
 }
 
-// starts returns the number of ProgramStarted events.
+// starts returns the number of ProgramStarted events that were reported.
 func (d *device) starts() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -29,8 +29,8 @@ func (d *device) starts() (n int) {
 	return n
 }
 
-// TestRows checks that an agent that checks for rows receives the new number. If the program does not report it, the
-// previous number remains. A program that has ended is restarted.
+// TestRows checks that an agent that checks for new rows receives the program's new number of rows. If the program does
+// not report a number, the previous number must remain. A program that has ended must be restarted.
 func TestRows(t *testing.T) {
 	for mode, want := range map[string]struct{ rows, ends int }{
 		"": {43, 0}, "counts when it fits": {40, 0}, "rows are away": {40, 0}, "rows are lost": {40, 1},
@@ -64,9 +64,9 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestRowsOfBusy checks that a busy program is not asked for its number of rows.
+// TestRowsOfBusy checks that the agent does not request the number of rows from a program that is busy.
 func TestRowsOfBusy(t *testing.T) {
-	t.Parallel() // agentd waits for several seconds
+	t.Parallel() // agentd waits for several seconds in this test.
 	d := newDevice(t, "a step crosses stop", time.Minute, nil)
 	if _, err := d.rows.Snapshot(); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // sandbox confines a program. It consists of a control group below the agent's own, and a network namespace without
 // interfaces.
 type sandbox struct {
-	cgroupDir     string // path of the control group; empty without a control group
+	cgroupDir     string // path of the control group; empty if the sandbox has none
 	cgroupDirFile *os.File
 	blocksNetwork bool // true if the program runs without network access
 }
@@ -51,7 +51,7 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	}
 	for file, value := range limits {
 		err := os.WriteFile(filepath.Join(group, file), []byte(value), 0)
-		// ignore: the kernel does not support swap limits
+		// Ignore the error if the kernel does not support swap limits.
 		swapless := file == "memory.swap.max" && errors.Is(err, os.ErrNotExist)
 		if err != nil && !swapless {
 			c.remove()
@@ -85,10 +85,10 @@ const agentCgroupName = "agent"
 // delegateCgroupControllers enables the resource controllers for the children of the agent's control group. It returns
 // the folder of that group.
 func delegateCgroupControllers(own string) (string, error) {
-	if filepath.Base(own) == agentCgroupName { // the agent has already moved
+	if filepath.Base(own) == agentCgroupName { // The agent has already moved into the child group.
 		return filepath.Dir(own), nil
 	}
-	procs, err := os.ReadFile(filepath.Join(own, "cgroup.procs")) // the file is missing without cgroups version 2
+	procs, err := os.ReadFile(filepath.Join(own, "cgroup.procs")) // The file does not exist without cgroups version 2.
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +130,7 @@ func (c sandbox) applyTo(cmd *exec.Cmd) {
 // kill ends all processes in the sandbox.
 func (c sandbox) kill() {
 	if c.cgroupDir != "" {
-		// ignore: the file is missing before Linux 5.14
+		// Ignore the error: the file does not exist before Linux 5.14.
 		_ = os.WriteFile(filepath.Join(c.cgroupDir, "cgroup.kill"), []byte("1"), 0)
 	}
 }
@@ -138,14 +138,14 @@ func (c sandbox) kill() {
 // remove removes the sandbox after its processes have ended.
 func (c sandbox) remove() {
 	if c.cgroupDirFile != nil {
-		_ = c.cgroupDirFile.Close() // ignore: the folder was only open for reading
+		_ = c.cgroupDirFile.Close() // Ignore the error: the folder was only open for reading.
 	}
 	if c.cgroupDir != "" {
-		_ = os.Remove(c.cgroupDir) // ignore: fails while a process is still alive
+		_ = os.Remove(c.cgroupDir) // Ignore the error: removal fails while a process is still running.
 	}
 }
 
 // killAll kills a process and all other members of its process group.
 func killAll(cmd *exec.Cmd) {
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ignore: fails if the process has exited
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // Ignore the error: the call fails if the process has exited.
 }

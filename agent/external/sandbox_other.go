@@ -18,4 +18,4 @@ func (sandbox) applyTo(*exec.Cmd)      {}
 func (sandbox) kill()                  {}
 func (sandbox) remove()                {}
 
-func killAll(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // ignore: fails if the process has exited
+func killAll(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // Ignore the error: killing fails if the process has exited.

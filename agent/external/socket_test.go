@@ -35,8 +35,8 @@ func serving(t *testing.T, path, mode string) (conns chan net.Conn, ended chan s
 	return conns, ended, line
 }
 
-// TestSocket checks that an independent program is used over its socket. If the connection is cut or the program is not
-// running, the block fails with the reason, and later blocks continue.
+// TestSocket checks that the agent uses a program that runs independently over the program's socket. If the connection
+// is cut or the program does not run, the block must fail with the reason, and later blocks must succeed.
 func TestSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trainer.sock")
 	d := &device{TB: t}
@@ -69,5 +69,5 @@ func TestSocket(t *testing.T) {
 	if err := d.trainer.Close(); err != nil {
 		t.Error(err)
 	}
-	<-ended // the program detects the end of its input and closes the connection
+	<-ended // The program detects the end of its input and closes the connection.
 }

@@ -41,7 +41,7 @@ func findScratchDir() string {
 	for _, dir := range []string{os.Getenv("RUNTIME_DIRECTORY"), "/dev/shm"} {
 		if info, err := os.Stat(dir); dir != "" && err == nil && info.IsDir() {
 			if f, err := os.CreateTemp(dir, "fedmesh-"); err == nil {
-				// ignore: the file only tests whether the folder is writable
+				// Ignore the error: the file only tests whether the folder is writable.
 				_ = errors.Join(f.Close(), os.Remove(f.Name()))
 				return dir
 			}
@@ -74,15 +74,17 @@ const scratchDirPrefix = "fedmesh-trainer-"
 // removeStaleTensorDirs removes the folders of killed agents, which would fill the memory. It skips folders younger
 // than one second, which may not be locked yet.
 func removeStaleTensorDirs(at string) {
-	all, _ := filepath.Glob(filepath.Join(at, scratchDirPrefix+"*")) // ignore: fails only for an invalid pattern
+	// Ignore the error: the call fails only for an invalid pattern.
+	all, _ := filepath.Glob(filepath.Join(at, scratchDirPrefix+"*"))
 	for _, dir := range all {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() || !ownedByUser(info) || time.Since(info.ModTime()) < time.Second {
 			continue
 		}
-		// success means that no running agent uses the folder
+		// Success means that no running agent uses the folder.
 		if held, err := store.LockStateFolder(dir); err == nil {
-			_ = errors.Join(held.Unlock(), os.RemoveAll(dir)) // ignore: the next agent retries
+			// Ignore the error: the next agent tries to remove the folder again.
+			_ = errors.Join(held.Unlock(), os.RemoveAll(dir))
 		}
 	}
 }
@@ -110,7 +112,7 @@ func (t *tensorFile) createFile(layout []learner.TensorSpec) error {
 	if err != nil {
 		return err
 	}
-	// sort by name, as in the file
+	// Sort the spans by tensor name, as in the file.
 	slices.SortFunc(t.spansInFileOrder, func(a, b tensorSpan) int {
 		return strings.Compare(a.tensorName,
 			b.tensorName)
@@ -173,7 +175,7 @@ func (t *tensorFile) readParameters(x []float32, step int) error {
 
 func (t *tensorFile) readParametersFrom(f *os.File, x []float32, step int) error {
 	t.fileReader.Reset(f)
-	// next returns the next n bytes. They are valid until the next call.
+	// next returns the next n bytes of the file. The bytes are valid until the next call.
 	next := func(n int) ([]byte, error) {
 		b, err := t.fileReader.Peek(n)
 		if err == nil {

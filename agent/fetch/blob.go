@@ -10,8 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxInMemory is the maximum length of a blob that is fetched into memory. A longer blob is fetched into a file, so
-// that the transfer continues after a restart. For small blobs that would wear flash memory more than it saves.
+// maxInMemory is the maximum length of a blob (task or model) that is fetched into memory. A longer blob is fetched
+// into a file, so that the transfer can continue after a restart. For small blobs, the wear of flash memory would
+// outweigh this advantage.
 const maxInMemory = 1 << 20
 
 // openBlobStorage opens the storage for a blob, with one file per purpose. It compares the chunk hashes to find the
@@ -34,7 +35,7 @@ func (f *Fetcher) openBlobStorage(n *blobFetch, m wire.Manifest) {
 			if f.fetchByPurpose[n.purpose] == n {
 				f.stepPuller(n, answer)
 			} else if err == nil {
-				_ = file.Close() // the fetch was cancelled meanwhile
+				_ = file.Close() // The fetch was cancelled in the meantime.
 			}
 		}
 	})
@@ -73,7 +74,7 @@ func (b *Blob) ReadPieces(take func(at int, piece []byte) error) (err error) {
 		if _, err := io.ReadFull(r, piece); err != nil {
 			return err
 		}
-		_, _ = sum.Write(piece) // never fails
+		_, _ = sum.Write(piece) // Writing to a hash never fails.
 		if err := take(at, piece); err != nil {
 			return err
 		}

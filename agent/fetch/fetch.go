@@ -36,8 +36,9 @@ func (p BlobPurpose) FileName() string {
 // Config contains the limits of a Fetcher.
 type Config struct {
 	MaxBytes      int               // maximum length of a blob in bytes
-	MinUplinkRate transfer.LinkRate // minimum rate of the uplink
-	// NeedsModelsOutsideRounds means that the agent requests missing models even if it does not take part in a round.
+	MinUplinkRate transfer.LinkRate // minimum rate of the uplink, in bytes per second
+	// NeedsModelsOutsideRounds is true if the agent requests missing models even while it does not participate in a
+	// round.
 	NeedsModelsOutsideRounds bool
 }
 
@@ -47,15 +48,15 @@ type Fetcher struct {
 	cfg                       Config
 	onAcceptanceByCoordinator func()
 
-	fetchByPurpose [purposeCount]*blobFetch // current transfer for each purpose; nil without a transfer
-	missingParts   wire.MissingBlobParts    // missing blob parts to request in the next hello
-	// hadUnavailableParts means that the broker lacked parts of the previous blob, so that the coordinator had to
-	// publish it again.
+	fetchByPurpose [purposeCount]*blobFetch // current transfer for each purpose; nil means that there is none
+	missingParts   wire.MissingBlobParts    // missing blob parts to request in the next hello message
+	// hadUnavailableParts is true if the broker lacked parts of the previous blob, so that the coordinator had to
+	// publish the blob again.
 	hadUnavailableParts bool
 	groupKeys           []wire.SealKey // keys that decrypt blobs, newest first; at most maxGroupKeys
-	nextKeyRequestAt    time.Time      // time when the next hello must request a group key
+	nextKeyRequestAt    time.Time      // time at which the next hello message must request a group key
 	keyRequestInterval  time.Duration
-	isKeyWaitReported   bool // true after GroupKeyAwaited was reported
+	isKeyWaitReported   bool // whether the event GroupKeyAwaited was emitted
 }
 
 // blobFetch is the state of the transfer of one blob.
@@ -67,8 +68,8 @@ type blobFetch struct {
 	done                 func(*Blob, error)
 }
 
-// New returns a Fetcher with the group keys saved on disk. accepted is called when the coordinator sends a group key,
-// because this shows that it accepts the agent's messages.
+// New returns a Fetcher with the group keys saved on disk. The function accepted is called when the coordinator sends a
+// group key, because this shows that the coordinator accepts the agent's messages.
 func New(core *part.AgentCore, cfg Config, accepted func()) (f *Fetcher, err error) {
 	f = &Fetcher{core: core, cfg: cfg, onAcceptanceByCoordinator: accepted}
 	f.groupKeys, err = loadGroupKeys(core.StateFolder)
@@ -85,8 +86,8 @@ const maxRetries = 2
 // transferWrite describes the file writes of a transfer. The transfer itself retries failed writes.
 const transferWrite = "store a received part of a model or task"
 
-// Fetch starts fetching a blob and cancels the previous transfer for the same purpose. done is called once on the event
-// loop with the blob or an error, possibly before Fetch returns.
+// Fetch starts fetching a blob and cancels the previous transfer for the same purpose. The function done is called once
+// on the event loop with the blob or an error, possibly before Fetch returns.
 func (f *Fetcher) Fetch(ref wire.BlobRef, p BlobPurpose, done func(*Blob, error)) {
 	f.startFetch(&blobFetch{ref: ref, purpose: p, done: done})
 }
@@ -101,8 +102,8 @@ func (f *Fetcher) RenewRetries(ref wire.BlobRef, p BlobPurpose) bool {
 	return same
 }
 
-// BlobBeingFetched returns the hash of the blob that is being fetched for a purpose. ok is false if there is none or
-// its group key is missing.
+// BlobBeingFetched returns the hash of the blob that is being fetched for a purpose. The result ok is false if no blob
+// is being fetched or the blob's group key is missing.
 func (f *Fetcher) BlobBeingFetched(p BlobPurpose) (hash wire.Digest, ok bool) {
 	if n := f.fetchByPurpose[p]; n != nil && n.BlobPuller != nil {
 		return n.ref.Hash, true
@@ -148,8 +149,8 @@ func (f *Fetcher) startFetch(n *blobFetch) {
 	f.stepPuller(n, transfer.Start{})
 }
 
-// stepPuller passes an event to the puller of a blob and performs the resulting effects. It does nothing if the blob is
-// no longer fetched.
+// stepPuller passes an event to the state machine that fetches a blob and performs the resulting effects. It does
+// nothing if the blob is no longer being fetched.
 func (f *Fetcher) stepPuller(n *blobFetch, ev transfer.PullEvent) {
 	if f.fetchByPurpose[n.purpose] != n || n.BlobPuller == nil {
 		return
@@ -215,7 +216,7 @@ func (f *Fetcher) requestMissingParts(n *blobFetch, e transfer.PartsMissing) {
 }
 
 // finishFetch handles a fetched blob or an error. If the broker lacks the blob, finishFetch requests the announcement
-// again, which may be out of date, and sends a hello that makes the coordinator check its blobs.
+// again, which may be out of date, and sends a hello message that makes the coordinator check its blobs.
 func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err error) {
 	retry := (errors.Is(err, transfer.ErrBlobGone) || errors.Is(err, transfer.ErrStorageFailed)) &&
 		(n.purpose == Task || n.failedAttempts < maxRetries)
@@ -241,12 +242,13 @@ func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err erro
 	}
 }
 
-// requestHelloForStalledFetch sends a hello with a request for the missing blob parts or group key.
+// requestHelloForStalledFetch sends a hello message with a request for the missing blob parts or group key.
 func (f *Fetcher) requestHelloForStalledFetch() {
 	f.core.HandleRoundEvent(agentround.FetchStalled{NeededBeyondRound: f.cfg.NeedsModelsOutsideRounds})
 }
 
-// ReceiveBlobPart passes a received part of a blob to its transfer. hash and name come from the message topic.
+// ReceiveBlobPart passes a received part of a blob to the blob's transfer. The parameters hash and name come from the
+// message topic.
 func (f *Fetcher) ReceiveBlobPart(hash, name string, m mqtt.Message) error {
 	for _, n := range f.fetchByPurpose {
 		if n != nil && n.BlobPuller != nil && n.ref.Hash.TopicLevel() == hash {

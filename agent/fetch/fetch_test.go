@@ -42,8 +42,8 @@ func newFetcher(t *testing.T) *Fetcher {
 	return f
 }
 
-// TestDone checks that done is called once for each blob, whether it arrives, is replaced, is cancelled, or has an
-// invalid key.
+// TestDone checks that the function done is called exactly once for each blob, whether the blob arrives, is replaced,
+// is cancelled, or has an invalid key.
 func TestDone(t *testing.T) {
 	f := newFetcher(t)
 	var got []string

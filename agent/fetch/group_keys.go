@@ -79,8 +79,8 @@ func (f *Fetcher) requestGroupKeyIfDue(now time.Time) {
 	}
 }
 
-// missingGroupKeyID returns the ID of a group key that the newest announcement uses and the agent lacks, or 0 if no key
-// is missing. An agent that is not drawn to answer does not request the key.
+// missingGroupKeyID returns the ID of the group key that the newest announcement uses if the agent lacks this key, and
+// 0 otherwise. An agent that was not selected to answer the announcement does not request the key.
 func (f *Fetcher) missingGroupKeyID() uint64 {
 	a := &f.core.LastAnnouncement.Announcement
 	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
@@ -114,7 +114,7 @@ func (f *Fetcher) ReceiveDirectMessage(e *wire.Envelope) error {
 	f.groupKeys = append([]wire.SealKey{m.Key}, f.groupKeys[:min(maxGroupKeys-1, len(f.groupKeys))]...)
 	keys := slices.Clone(f.groupKeys)
 	_ = f.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save the group key",
-		// if this write fails, the key is requested again
+		// If this write fails, the agent requests the key again.
 		WriteFile: func() error { return saveGroupKeys(f.core.StateFolder, keys) }})
 	var waiting []*blobFetch
 	for p, n := range f.fetchByPurpose {

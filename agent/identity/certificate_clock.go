@@ -19,8 +19,8 @@ type CertificateClock struct {
 	minTime          time.Time
 
 	mu         sync.Mutex
-	floorTime  time.Time // trusted minimum of the current time at floorSetAt
-	floorSetAt time.Time // time when floorTime was set, by the monotonic clock
+	floorTime  time.Time // trusted minimum of the current time, as of floorSetAt
+	floorSetAt time.Time // time at which floorTime was set, according to the monotonic clock
 }
 
 // NewCertificateClock returns a clock that never returns a time before minTime. If machine is nil, it uses time.Now.
@@ -37,7 +37,7 @@ func (c *CertificateClock) Now() time.Time {
 	return now
 }
 
-// machineAndCertificateTime returns the time of the machine's clock and the time for checking certificates.
+// machineAndCertificateTime returns both the time of the machine's clock and the time for validating certificates.
 func (c *CertificateClock) machineAndCertificateTime() (machine, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,8 @@ func (c *CertificateClock) raiseFloor(t time.Time) {
 	}
 }
 
-// forgetCoordinatorTimes resets the floor to minTime, without the times signed by the coordinator.
+// forgetCoordinatorTimes resets the minimum time to minTime, which does not depend on times that the coordinator has
+// signed.
 func (c *CertificateClock) forgetCoordinatorTimes() { c.setFloor(c.minTime) }
 
 func (c *CertificateClock) setFloor(floor time.Time) {
@@ -65,17 +66,18 @@ func (c *CertificateClock) setFloor(floor time.Time) {
 }
 
 const (
-	// clockSaveInterval is the maximum lag of the saved time. It limits the number of writes to flash memory.
+	// clockSaveInterval is the maximum difference between the certificate clock and the time saved on disk. It limits
+	// the number of writes to flash memory.
 	clockSaveInterval = time.Hour
-	// minReportedClockLag is the minimum lag of the machine's clock that is reported.
+	// minReportedClockLag is the minimum time by which the machine's clock must be behind for the agent to report this.
 	minReportedClockLag = 5 * time.Minute
 )
 
-// savedCoordinatorTime is the latest time signed by the coordinator, as saved on disk. A new root document invalidates
-// it, because a stolen key may have signed a wrong time.
+// savedCoordinatorTime is the latest time that the coordinator has signed, as saved on disk. A new root document (list
+// of trusted keys) invalidates the saved time, because a stolen key may have signed a wrong time.
 type savedCoordinatorTime struct {
 	root        wire.RootVersion
-	unixSeconds uint64 // Unix time in seconds
+	unixSeconds uint64 // time signed by the coordinator, as Unix time in seconds
 }
 
 // loadCertificateClock raises the certificate clock to the time saved on disk.
@@ -102,8 +104,8 @@ func coordinatorTimeFromUnix(seconds uint64) time.Time {
 	return time.Unix(int64(min(seconds, 253402300799)), 0)
 }
 
-// ReceiveAnnouncement implements part.AnnouncementReceiver. It raises the certificate clock to the announcement's issue
-// time, which it saves at most once per clockSaveInterval.
+// ReceiveAnnouncement implements part.AnnouncementReceiver. It raises the certificate clock to the issue time of the
+// announcement, and saves this time at most once per clockSaveInterval.
 func (p *AgentIdentity) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	if p.cfg.Clock == nil {
 		return
@@ -112,7 +114,7 @@ func (p *AgentIdentity) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	p.cfg.Clock.raiseFloor(coordinatorTimeFromUnix(seconds))
 	next, saved := savedCoordinatorTime{p.trust.rootVersion(), seconds}, p.savedTime
 	if saved.root != next.root || seconds >= saved.unixSeconds+uint64(clockSaveInterval/time.Second) {
-		p.savedTime = next // set before the write, which is retried if it fails
+		p.savedTime = next // Set the time before the write, which is retried if it fails.
 		p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's time",
 			WriteFile: func() error {
 				b := binary.LittleEndian.AppendUint32(nil, uint32(next.root))
@@ -146,8 +148,8 @@ func (p *AgentIdentity) certificateCheckTime() time.Time {
 	return p.core.Loop.Now()
 }
 
-// MachineClockBehind reports that the machine's clock is behind the time for checking certificates. UsedTime is zero
-// when the clock is right again.
+// MachineClockBehind reports that the machine's clock is behind the time for validating certificates. UsedTime is zero
+// when the machine's clock is correct again.
 type MachineClockBehind struct{ Machine, UsedTime time.Time }
 
 // Describe implements observe.Event.

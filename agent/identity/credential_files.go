@@ -16,15 +16,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The state folder contains the key and the certificate that replace the configured ones, because a service may write
-// nowhere else. Each record names the configured key or certificate that it replaces. It is ignored once a different
-// one is configured.
+// The state folder contains a key and a certificate that replace the configured ones, because a service may not write
+// to other folders. Each record contains the configured key or certificate that it replaces. The agent ignores the
+// record when a different key or certificate is configured.
 
-// deviceKeys contains the configured key and the next key of the device. The key in use is in core.Signer.
+// deviceKeys contains the configured key and the next key of the device. The field core.Signer contains the key in use.
 type deviceKeys struct {
 	configured wire.SigningPublicKey
-	// nextKey is a new key that the agent has requested and that the coordinator may already accept. It is nil if no
-	// request is pending.
+	// nextKey is a new key that the agent has requested and that the coordinator may already accept. It is nil if the
+	// agent has no pending request for a key.
 	nextKey ed25519.PrivateKey
 }
 
@@ -77,8 +77,8 @@ func checkCertificateRecord(folder state.Folder) error {
 	})
 }
 
-// parseCertificateRecord returns the certificate of a record, with the intermediate certificates of the configured one.
-// It returns the configured one if the record does not replace it.
+// parseCertificateRecord returns the certificate in a record, with the intermediate certificates of the configured
+// certificate. It returns the configured certificate if the record replaces a different one.
 func parseCertificateRecord(b []byte, configured tls.Certificate) (tls.Certificate, error) {
 	const head = 32 + 32
 	if len(b) < head {

@@ -22,18 +22,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// credentialRenewal is the state of requests for a new certificate before the current one expires, or for a new key
-// when an operator wants one. The agent repeats a request until the coordinator answers.
+// credentialRenewal is the state of the agent's requests for a new certificate or a new key. The agent requests a
+// certificate before the current certificate expires, and a key when an operator asks for it. It repeats a request
+// until the coordinator answers.
 //
-// The next key is saved before it is requested, and used after the answer is saved. So after a crash the coordinator's
-// list contains either key, and repeating the request shows which.
+// The agent saves its next key before it requests the key, and uses the key after the answer is saved. After a crash,
+// the coordinator's list may therefore contain either the current key or the next key; a repeated request shows which.
 type credentialRenewal struct {
-	// leafCertificate is the certificate of the next connection; nil if none, or not read yet.
+	// leafCertificate is the certificate of the next connection. It is nil if there is none or it has not been read
+	// yet.
 	leafCertificate        *x509.Certificate
-	renewAt                time.Time // time to renew the certificate, by the certificate clock
-	nextExpiryWarningAt    time.Time // time of the next expiry warning, by the certificate clock
+	renewAt                time.Time // time at which to renew the certificate, according to the certificate clock
+	nextExpiryWarningAt    time.Time // time of the next expiry warning, according to the certificate clock
 	nextCertificateCheckAt time.Time // time of the next check for a newly configured certificate
-	hasForeignIssuer       bool      // the coordinator's authority did not issue the certificate
+	hasForeignIssuer       bool      // whether the certificate was issued by an authority other than the coordinator's
 
 	requestsNewKey     bool             // true if the renewal request contains a new device key
 	nextRequestAt      time.Time        // time of the next renewal request; zero if none is planned
@@ -45,9 +47,10 @@ type credentialRenewal struct {
 
 // renewalRequest is a sent request for a new key, a new certificate or both.
 type renewalRequest struct {
-	envelopeDigest      wire.Digest
-	newKey              wire.SigningPublicKey // requested new device key; zero if none
-	certificateKey      *ecdsa.PrivateKey     // private key for the requested certificate; nil if none
+	envelopeDigest wire.Digest
+	newKey         wire.SigningPublicKey // requested new device key; zero if the request contains none
+	// private key for the requested certificate; nil if the request contains none
+	certificateKey      *ecdsa.PrivateKey
 	replacedCertificate *x509.Certificate
 }
 
@@ -101,7 +104,7 @@ func (p *AgentIdentity) startKeyRotation(done chan error) {
 		return
 	}
 	if r.requestsNewKey {
-		return // the new key is still being saved
+		return // The new key is still being saved.
 	}
 	_, next, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -151,12 +154,12 @@ func (p *AgentIdentity) checkCertificateFiles() {
 		configured, err := p.cfg.ReadConfiguredCertificate()
 		var leaf *x509.Certificate
 		if err == nil && len(configured.Certificate) > 0 {
-			// on error, LoadCertificate returns the configured certificate
+			// After an error, LoadCertificate returns the configured certificate.
 			inUse, _ := LoadCertificate(p.core.StateFolder.Disk, p.core.StateFolder.Dir, configured)
 			leaf, err = x509.ParseCertificate(inUse.Certificate[0])
 		}
 		if err != nil {
-			return // a file may be half written; the next connection reports a lasting error
+			return // A file may be half written. If the error persists, the next connection reports it.
 		}
 		p.core.Loop.RunOnLoop(func() { p.scheduleRenewal(leaf, configured) })
 	})
@@ -171,7 +174,7 @@ func (p *AgentIdentity) scheduleRenewal(leaf *x509.Certificate, configured tls.C
 	renewed := !bytes.Equal(leaf.Raw, configured.Certificate[0])
 	r.leafCertificate, r.hasForeignIssuer = leaf, false
 	lifetime := r.certificateLifetime()
-	// spreads the renewals of devices that joined together
+	// Spread the renewals of devices that joined at the same time.
 	jitter := time.Duration(p.core.Rand.Int64N(int64(lifetime/30) + 1))
 	r.renewAt, r.nextExpiryWarningAt = leaf.NotBefore.Add(lifetime/3*2).Add(jitter), leaf.NotAfter.Add(-lifetime/6)
 	p.core.Observer.Observe(CertificateUsed{ExpiresAt: leaf.NotAfter, IsRenewal: renewed})
@@ -232,7 +235,7 @@ func (p *AgentIdentity) Tick(now time.Time) {
 // startRenewalRequests sends a request as soon as the agent is connected, and repeats it until it is answered.
 func (p *AgentIdentity) startRenewalRequests() {
 	r := &p.renewal
-	r.retryInterval = minRequestInterval // retry quickly, because an operator is waiting
+	r.retryInterval = minRequestInterval // Retry quickly, because an operator is waiting.
 	if r.leafCertificate != nil && !r.requestsNewKey {
 		r.retryInterval = min(max(r.certificateLifetime()/200, minRequestInterval), time.Minute)
 	}
@@ -328,13 +331,13 @@ func (p *AgentIdentity) ReceiveDirectMessage(e *wire.Envelope) error {
 	r.unansweredRequests, r.nextRequestAt, r.refusal = nil, time.Time{}, 0
 	if leaf != nil {
 		r.renewAt = leaf.NotAfter // no renewal until the new certificate is read from its file
-	} else if q.certificateKey != nil { // the coordinator did not issue a certificate
+	} else if q.certificateKey != nil { // The coordinator did not issue a certificate.
 		r.hasForeignIssuer = true
 	}
 	keys, next := deviceKeys{p.keys.configured, nil}, p.keys.nextKey
 	hasKey := q.newKey != wire.SigningPublicKey{}
 	p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the new key or certificate",
-		WriteFile: func() error { // save the certificate first, because a new key stops the agent
+		WriteFile: func() error { // Save the certificate first, because a new key stops the agent.
 			if leaf != nil {
 				if err := p.replaceCertificate(&q, leaf); err != nil {
 					return err
@@ -391,14 +394,14 @@ func (p *AgentIdentity) replaceCertificate(q *renewalRequest, leaf *x509.Certifi
 	return saveCertificate(p.core.StateFolder, configured.Certificate[0], q.certificateKey, leaf.Raw)
 }
 
-// handleRenewalRefusal stops the requests, unless the coordinator asks for a retry. The next key stays in the state
-// folder for a request at the next start or when the current key is rejected, because the coordinator may have listed
-// it nevertheless.
+// handleRenewalRefusal stops the requests, unless the coordinator asks for a retry. It keeps the next key in the state
+// folder, because the coordinator may have added the key to its list nevertheless. The agent requests the key again at
+// the next start, or when the coordinator rejects the current key.
 func (p *AgentIdentity) handleRenewalRefusal(reason wire.RenewalRefusalReason) {
 	r := &p.renewal
 	r.refusal = reason
 	if reason == wire.RenewalStorageFailed {
-		return // the request is retried
+		return // The request is retried.
 	}
 	p.core.Observer.Observe(RenewalRefused{reason})
 	r.unansweredRequests, r.nextRequestAt = nil, time.Time{}

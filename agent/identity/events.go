@@ -42,9 +42,10 @@ func (e CertificateUsed) Describe(d *observe.EventDescription) {
 // CertificateExpiring reports repeatedly that the certificate has expired or expires soon and that no replacement is
 // available.
 type CertificateExpiring struct {
-	ExpiresAt   time.Time
-	TimeLeft    time.Duration
-	LastRefusal wire.RenewalRefusalReason // reason of the coordinator's last refusal; 0 if there was no answer
+	ExpiresAt time.Time
+	TimeLeft  time.Duration
+	// reason of the coordinator's last refusal; 0 if the coordinator has not answered
+	LastRefusal wire.RenewalRefusalReason
 }
 
 // Describe implements observe.Event.

@@ -24,12 +24,12 @@ type Config struct {
 	// Root is the root document with which the device joined the federation; nil if it joined without one. It contains
 	// the coordinator's keys, and the broker delivers later versions.
 	Root *wire.RootDocument
-	// Clock, if set, is the clock for validating TLS certificates. The agent raises the clock's floor to the
-	// coordinator's times and saves the floor.
+	// Clock is the clock for validating TLS certificates; it may be nil. The agent raises the clock's minimum time to
+	// the times that the coordinator has signed, and saves that minimum.
 	Clock *CertificateClock
-	// ReadConfiguredCertificate, if set, returns the configured broker certificate, or an empty one if none is
-	// configured. The coordinator renews it, and LoadCertificate returns the certificate in use. It may be called from
-	// any goroutine.
+	// ReadConfiguredCertificate returns the configured broker certificate, or an empty certificate if none is
+	// configured. The field may be nil. The coordinator renews the certificate, and LoadCertificate returns the
+	// certificate in use. ReadConfiguredCertificate may be called from any goroutine.
 	ReadConfiguredCertificate func() (tls.Certificate, error)
 }
 
@@ -51,7 +51,7 @@ func (c *Config) Validate() error {
 type AgentIdentity struct {
 	core *part.AgentCore
 	cfg  *Config
-	// onNewRoot is called when a new root document is in force.
+	// onNewRoot is called when the keys of a new root document have become valid.
 	onNewRoot func()
 
 	trust               coordinatorTrust
@@ -117,9 +117,9 @@ func (p *AgentIdentity) NeedsLink() bool {
 	return p.rootBeingStored != nil || !p.renewal.nextRequestAt.IsZero()
 }
 
-// VerifyCoordinatorEnvelope verifies a message of the federation's coordinator. It also returns the selection key, by
-// which this agent is found in an announcement signed with the same key. The error is a host.MessageDropError or a
-// decoding error.
+// VerifyCoordinatorEnvelope verifies a message of the federation's coordinator. It also returns the selection key that
+// belongs to the message's signing key; this key identifies the agent in the list of selected agents of an
+// announcement. The error is a host.MessageDropError or a decoding error.
 func (p *AgentIdentity) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope, wire.SelectionKey, error) {
 	e, err := wire.ParseEnvelope(payload)
 	if v := (*wire.ProtocolVersionError)(nil); errors.As(err, &v) {

@@ -30,7 +30,7 @@ func (c *recordingConn) Subscribe(_ mqtt.QoS, filters ...string) {
 	c.subscribed = append(c.subscribed, filters...)
 }
 
-// newPart returns the identity of an agent "press" with an empty state folder, and its connection.
+// newPart returns the identity part of an agent "press" with an empty state folder, and the part's connection.
 func newPart(t *testing.T, cfg *identity.Config) (*identity.AgentIdentity, *recordingConn) {
 	t.Helper()
 	conn, ignore := &recordingConn{}, testkit.Observer(func(observe.Event) {})
@@ -58,8 +58,8 @@ func rootDocument(keys ...ed25519.PrivateKey) *wire.RootDocument {
 	return d
 }
 
-// TestOpenEnvelope checks that the agent accepts messages of its federation's coordinator, signed with a key of its
-// root document. The selection key belongs to the signing key.
+// TestOpenEnvelope checks that the agent accepts only messages that the coordinator of its federation has signed with a
+// key in the root document. The returned selection key must belong to the signing key.
 func TestOpenEnvelope(t *testing.T) {
 	first, second, stranger := hosts.TestKey(wire.CoordinatorID), hosts.TestKey("second"), hosts.TestKey("stranger")
 	p, _ := newPart(t, &identity.Config{Root: rootDocument(first, second)})
@@ -70,7 +70,7 @@ func TestOpenEnvelope(t *testing.T) {
 		name   string
 		change func(h *wire.Header)
 		key    ed25519.PrivateKey
-		want   part.DropReason // expected drop reason; empty = accepted
+		want   part.DropReason // expected reason for dropping the message; empty means that it is accepted
 	}{
 		{"the first key", func(*wire.Header) {}, first, ""},
 		{"the second key", func(*wire.Header) {}, second, ""},
@@ -101,8 +101,8 @@ func TestOpenEnvelope(t *testing.T) {
 	}
 }
 
-// TestNextRootRequests checks that messages of a later root document make the agent subscribe to the next one, at most
-// once per 30 seconds.
+// TestNextRootRequests checks that a message that names a later root document makes the agent subscribe to the next
+// root document, at most once per 30 seconds.
 func TestNextRootRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := hosts.TestKey(wire.CoordinatorID)
@@ -121,7 +121,7 @@ func TestNextRootRequests(t *testing.T) {
 	})
 }
 
-// TestValidate checks that a configuration without keys is rejected with both errors.
+// TestValidate checks that a configuration without keys is rejected with an error that lists both missing keys.
 func TestValidate(t *testing.T) {
 	const want = "the agent's key has 0 bytes instead of 64\nthe coordinator's public key has 0 bytes instead of 32"
 	if err := new(identity.Config).Validate(); err == nil || err.Error() != want {

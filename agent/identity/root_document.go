@@ -17,9 +17,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// coordinatorTrust contains the coordinator's currently valid keys.
+// coordinatorTrust contains the public keys of the coordinator that are currently valid.
 type coordinatorTrust struct {
-	document *wire.RootDocument // root document with the keys; nil if a key is configured
+	document *wire.RootDocument // root document that contains the keys; nil if the coordinator's key is configured
 	keys     []coordinatorKey
 }
 
@@ -57,7 +57,7 @@ func coordinatorPublicKeys(d *wire.RootDocument) (all []ed25519.PublicKey) {
 	return all
 }
 
-// rootVersion returns the version of the root document, or wire.FirstRootVersion if there is none.
+// rootVersion returns the version of the root document, or wire.FirstRootVersion if the agent has no root document.
 func (t *coordinatorTrust) rootVersion() wire.RootVersion {
 	if t.document == nil {
 		return wire.FirstRootVersion
@@ -81,8 +81,8 @@ func checkRevocation(d *wire.RootDocument, id wire.AgentID) error {
 	return nil
 }
 
-// loadRootDocument returns the newer of the saved and the configured root document. It ignores documents that were
-// saved before the device joined again.
+// loadRootDocument returns the newer of the saved and the configured root document. It ignores a document that was
+// saved before the device joined the federation again.
 func (p *AgentIdentity) loadRootDocument() (*wire.RootDocument, error) {
 	if p.cfg.Root == nil {
 		return nil, nil
@@ -111,7 +111,7 @@ func newestRootDocument(configured *wire.RootDocument, record []byte) (*wire.Roo
 }
 
 // LoadCoordinatorKeys returns the coordinator's keys that a device accepts. It reads the newest root document from the
-// state folder, or uses the configured one if none is later or readable.
+// state folder. It uses the configured document if the saved document is unreadable or not newer.
 func LoadCoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) []ed25519.PublicKey {
 	newest := configured
 	if body, err := d.LoadStateFile(dir, state.RootDocument); err == nil {
@@ -167,7 +167,7 @@ func (p *AgentIdentity) installRootDocument(t coordinatorTrust) {
 	p.trust, p.rootBeingStored = t, nil
 	p.core.Signer.SetRootVersion(t.rootVersion())
 	if p.cfg.Clock != nil {
-		p.cfg.Clock.forgetCoordinatorTimes() // a thief of the old key may have signed a false time
+		p.cfg.Clock.forgetCoordinatorTimes() // A thief of the old key may have signed a false time.
 	}
 	p.onNewRoot()
 	p.core.Observer.Observe(RootDocumentAdopted{Version: t.rootVersion()})
@@ -185,8 +185,8 @@ func (p *AgentIdentity) installRootDocument(t coordinatorTrust) {
 // that a forged message can cause.
 const rootRequestInterval = 30 * time.Second
 
-// rejectMessageOfNewerRoot returns the error for a message that names a later root document. It requests the next
-// document again, because its first delivery may have been lost.
+// rejectMessageOfNewerRoot returns the error for a message that names a later root document than the agent's. It
+// requests the next root document again, because its first delivery may have been lost.
 func (p *AgentIdentity) rejectMessageOfNewerRoot(e *wire.Envelope) error {
 	if p.core.Loop.Now().Sub(p.rootRequestedAt) >= rootRequestInterval {
 		p.requestNextRootDocument()

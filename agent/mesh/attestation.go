@@ -14,7 +14,7 @@ import (
 // beaconKeys contains the keys that sign and verify beacons. The value is immutable: the event loop replaces it, and
 // the scout goroutine reads it.
 type beaconKeys struct {
-	attestation     *wire.AgentKeyAttestation // coordinator's signature of this agent's key; nil if none
+	attestation     *wire.AgentKeyAttestation // coordinator's signature of this agent's key; nil if the agent has none
 	coordinatorKeys []ed25519.PublicKey
 	revokedAgents   []wire.AgentID
 }
@@ -31,7 +31,7 @@ func (m *NeighborMesh) newBeaconKeys(attestation *wire.AgentKeyAttestation) *bea
 	return k
 }
 
-// ApplyRootDocument updates the keys for beacons after a new root document was installed.
+// ApplyRootDocument updates the keys for beacons after a new root document (list of trusted keys) was installed.
 func (m *NeighborMesh) ApplyRootDocument() {
 	m.replaceBeaconKeys(m.newBeaconKeys(m.beaconKeys.Load().attestation))
 }
@@ -50,8 +50,9 @@ func loadAttestation(folder state.Folder) (attestation *wire.AgentKeyAttestation
 	return attestation, err
 }
 
-// AdoptAttestation saves the attestation, the coordinator's signature of this agent's key, from an invitation.
-// Neighbours ignore beacons without an attestation, and if its file is lost, the next invitation contains it again.
+// AdoptAttestation saves the attestation from an invitation, which is the coordinator's signature of this agent's key.
+// Neighbours ignore beacons without an attestation. If the file is lost, the next invitation contains the attestation
+// again.
 func (m *NeighborMesh) AdoptAttestation(by wire.Signature) {
 	own, was := wire.SigningPublicKeyOf(m.core.Signer.Key), m.beaconKeys.Load().attestation
 	attestation := &wire.AgentKeyAttestation{AgentKey: own, CoordinatorSignature: by}
@@ -60,7 +61,7 @@ func (m *NeighborMesh) AdoptAttestation(by wire.Signature) {
 	}
 	next := m.newBeaconKeys(attestation)
 	if next.attestation == nil {
-		return // the coordinator key that signed it is not valid
+		return // The coordinator key that signed the attestation is not valid.
 	}
 	m.replaceBeaconKeys(next)
 	m.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the attestation of this agent's key",

@@ -23,8 +23,8 @@ type Config struct {
 	// ConnectNeighborBroker opens the connection to the neighbours' broker. Nil means the coordinator's broker.
 	ConnectNeighborBroker func() (mqtt.Conn, error)
 	Location              wire.AgentLocation
-	// Cell is the name of the cell in which the agent searches for up to MaxNeighbors neighbours. Empty means that the
-	// agent does not search.
+	// Cell is the name of the cell (a group of devices that announce themselves to each other) in which the agent
+	// searches for up to MaxNeighbors neighbours. Empty means that the agent does not search.
 	Cell         string
 	MaxNeighbors int
 	// FillRandom fills p with random bytes for keys. It is crypto/rand.Read except in tests.
@@ -185,7 +185,7 @@ func (m *NeighborMesh) RouteMessage(msg mqtt.Message) {
 		if m.hasCell() {
 			select {
 			case m.scoutInbox <- d2d.BeaconReceived{TopicOwner: from, Payload: msg.Payload, IsRetained: msg.Retained}:
-			default: // drop the beacon if the queue is full, because it is repeated
+			default: // Drop the beacon if the queue is full, because beacons are repeated.
 			}
 			m.scoutWaiter.Wake()
 		}
@@ -193,7 +193,7 @@ func (m *NeighborMesh) RouteMessage(msg mqtt.Message) {
 	}
 	select {
 	case m.BlockInbox <- msg:
-	default: // drop the message if the queue is full; the block requests it again
+	default: // Drop the message if the queue is full; the block requests the message again.
 	}
 	m.BlockWaiter.Wake()
 }
@@ -202,7 +202,7 @@ func (m *NeighborMesh) RouteMessage(msg mqtt.Message) {
 const maxSilentWaits = 3
 
 // MakeExchangeConfig returns the configuration for exchanging parameters during a block with the given number of mixing
-// steps. 0 means an endless block.
+// steps. The number 0 means an endless block.
 func (m *NeighborMesh) MakeExchangeConfig(e agentround.StartTraining, t *wire.Task,
 	mixings uint64) d2d.MessageExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -216,7 +216,7 @@ func (m *NeighborMesh) MakeExchangeConfig(e agentround.StartTraining, t *wire.Ta
 		},
 	}
 	for _, p := range e.MixingPeers {
-		cfg.SenderProofs = p.RequiresSenderProofs // equal for all neighbours
+		cfg.SenderProofs = p.RequiresSenderProofs // This value is equal for all neighbours.
 		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, MixingWeight: p.MixingWeight,
 			ClipBound: p.ClipBound,
 			Boot:      p.BootEpoch,

@@ -13,13 +13,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// noTrust has no coordinator keys.
+// noTrust provides no coordinator keys.
 type noTrust struct{}
 
 func (noTrust) CoordinatorKeys() []ed25519.PublicKey { return nil }
 func (noTrust) RevokedAgents() []wire.AgentID        { return nil }
 
-// TestScoutOnChangesOfLink checks that a scout with unread beacons is notified of the newest link change only.
+// TestScoutOnChangesOfLink checks that a scout that has not processed earlier notifications is notified only of the
+// newest change of the connection.
 func TestScoutOnChangesOfLink(t *testing.T) {
 	topics, err := mqtt.NewTopics("", "plant")
 	if err != nil {

@@ -55,7 +55,7 @@ func (m *NeighborMesh) runScout(s *d2d.NeighborScout) {
 func (m *NeighborMesh) performScoutEffect(e d2d.Effect) {
 	switch e := e.(type) {
 	case d2d.PublishBeacon:
-		// ignore: beacons are repeated
+		// Ignore the error: beacons are repeated.
 		_ = m.NeighborBrokerConn.Publish(m.beaconMessage(e.Payload))
 	case d2d.NeighborsChosen:
 		m.core.Loop.RunOnLoop(func() {
@@ -72,7 +72,7 @@ func (m *NeighborMesh) performScoutEffect(e d2d.Effect) {
 func (m *NeighborMesh) EndScout() {
 	m.core.Loop.AwaitJobsAfterEnd(m.scoutEnded.Load)
 	if m.hasCell() {
-		// if this fails, other agents detect the missing beacons
+		// If this message is lost, other agents detect that this agent sends no more beacons.
 		_ = m.NeighborBrokerConn.Publish(m.beaconMessage(nil))
 	}
 }
@@ -83,7 +83,7 @@ func (m *NeighborMesh) beaconMessage(payload []byte) mqtt.Message {
 		Retained: true}
 }
 
-// hasCell reports whether the agent has a cell in which it looks for neighbours.
+// hasCell reports whether the agent has a cell in which it searches for neighbours.
 func (m *NeighborMesh) hasCell() bool { return m.devicePrivateKey != nil && m.cfg.Cell != "" }
 
 // notifyScoutOfLink notifies the scout of a change of the connection to the neighbours' broker. It replaces an earlier

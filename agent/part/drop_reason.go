@@ -9,9 +9,9 @@ const (
 	DropVersion      DropReason = "version"
 	DropSignature    DropReason = "bad_signature"
 	DropMisaddressed DropReason = "foreign"  // message for another federation, sender or topic
-	DropUnwanted     DropReason = "unwanted" // unexpected message
+	DropUnwanted     DropReason = "unwanted" // the agent does not expect a message of this type
 	DropUnsealFailed DropReason = "sealed"   // missing encryption, failed decryption or unknown key
-	// DropOlderEpoch means that the message has a lower epoch than the last obeyed announcement.
+	// DropOlderEpoch means that the message has a lower epoch than the last announcement that the agent followed.
 	DropOlderEpoch DropReason = "older_epoch"
 	// DropNewerRoot means that the message refers to a root document that the agent has not received yet.
 	DropNewerRoot DropReason = "newer_root"

@@ -28,15 +28,15 @@ type AgentCore struct {
 	Loop         *host.EventLoop // event loop with the clock and background jobs
 	// Conn is the connection to the broker. It is nil while parts are constructed, except for the mesh.
 	Conn        mqtt.Conn
-	IsConnected bool // the connection to the broker is established
-	// LastAnnouncement is the last received announcement, whether or not the agent obeys it.
+	IsConnected bool // whether the connection to the broker is established
+	// LastAnnouncement is the last received announcement, whether or not the agent follows it.
 	LastAnnouncement agentround.AnnouncementReceived
-	// ObeyedPosition is the position of the last obeyed announcement.
+	// ObeyedPosition is the position of the last announcement that the agent followed.
 	ObeyedPosition wire.AnnouncementPosition
 	DataJobs       *host.SerialJobQueue // queue of jobs that read models and data
 	ModelJobs      *host.SerialJobQueue // queue of jobs that judge, evaluate and store models
 	Signer         *host.Signer         // signs the agent's messages; package identity sets its key
-	Sealer         *Sealer              // encrypts messages to the coordinator
+	Sealer         *Sealer              // component that encrypts messages to the coordinator
 	Observer       observe.Observer
 	Logger         *slog.Logger
 	Rand           *rand.Rand // random numbers for jitter and nonces; tests rely on their order
@@ -44,7 +44,7 @@ type AgentCore struct {
 	HandleRoundEvent func(agentround.Event)
 	// StopAgent stops the event loop at its next wait. Run then returns the error.
 	StopAgent func(error)
-	// Publish sends a message. Lost messages are not an error, because important ones are repeated.
+	// Publish sends a message. A lost message is not an error, because important messages are repeated.
 	Publish func(mqtt.Message)
 	// IsUplinkBudgetSpent reports whether the uplink budget is used up. The agent then fetches nothing.
 	IsUplinkBudgetSpent func() bool
@@ -110,17 +110,18 @@ type DirectMessageReceiver interface {
 	ReceiveDirectMessage(e *wire.Envelope) error
 }
 
-// AnnouncementReceiver receives each announcement with a valid signature, before the agent decides whether to obey it.
+// AnnouncementReceiver receives each announcement with a valid signature, before the agent decides whether to follow
+// the announcement.
 type AnnouncementReceiver interface {
 	ReceiveAnnouncement(a agentround.AnnouncementReceived)
 }
 
-// AnnouncementFollower receives each announcement that the agent obeys.
+// AnnouncementFollower receives each announcement that the agent follows.
 type AnnouncementFollower interface {
 	FollowAnnouncement(a agentround.AnnouncementReceived)
 }
 
-// HelloFiller adds fields to the next hello of the agent.
+// HelloFiller adds fields to the agent's next hello message.
 type HelloFiller interface{ FillHello(h *wire.Hello) }
 
 // TrainingRestDecider is implemented by parts that can pause training outside rounds. Endless mixing and fine-tuning

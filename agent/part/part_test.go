@@ -14,7 +14,8 @@ type both struct{ starter }
 
 func (both) BeforeWait() {}
 
-// TestImplementing checks that parts are called in the order of the list, and only those that implement the hook.
+// TestImplementing checks that the agent calls parts in the order of the list, and calls only parts that implement the
+// hook.
 func TestImplementing(t *testing.T) {
 	var order []string
 	called := func(name string) starter { return starter{func() { order = append(order, name) }} }

@@ -21,9 +21,9 @@ func NewSealer(core *AgentCore) *Sealer { return &Sealer{core: core} }
 // maxOwnKeys is the maximum number of decryption keys, which are the newest and the previous key.
 const maxOwnKeys = 2
 
-// AdoptAnnouncedKey derives the keys shared with the coordinator from the key in an announcement, or returns a drop
-// error if the announcement has no valid key. It uses an announcement older than the obeyed one only if the agent has
-// no keys yet, so that the agent can reply.
+// AdoptAnnouncedKey derives the keys shared with the coordinator from the public key in an announcement. It returns an
+// error with a drop reason if the announcement has no valid key. It uses an announcement that is older than the last
+// followed one only if the agent has no keys yet, so that the agent can reply.
 func (s *Sealer) AdoptAnnouncedKey(position wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
 	if announced == (wire.X25519PublicKey{}) {
 		return host.NewMessageDropError(DropUnsealFailed,

@@ -6,13 +6,14 @@ import "github.com/fedmesh/fedmesh/wire"
 // columns. Package training computes the update, and package upload encodes, stores and sends it.
 type LocalUpdate struct {
 	wire.Update
-	Epoch           wire.Epoch
-	Run             wire.RunID
-	Round           wire.RoundID
-	PayloadBytes    []byte // encoded payload
-	RequestSequence uint64 // sequence number of the request; on disk, an update replaces only earlier ones
-	SaveAttempted   bool   // true after saving to disk succeeded or failed
-	// IsCheapToRecompute means that the update is not saved but computed again after a restart.
+	Epoch        wire.Epoch
+	Run          wire.RunID
+	Round        wire.RoundID
+	PayloadBytes []byte // encoded content of the update
+	// sequence number of the request; on disk, an update replaces only updates with lower numbers
+	RequestSequence uint64
+	SaveAttempted   bool // true after saving to disk succeeded or failed
+	// IsCheapToRecompute is true if the update is not saved but computed again after a restart.
 	IsCheapToRecompute bool
 
 	// UncompressedChange is the change before encoding, including the unsent part of earlier updates.

@@ -12,8 +12,8 @@ import (
 // forecasts are requested in the next check.
 const maxForecastsPerCheck = 10_000
 
-// makeExternalForecasts returns the forecasts of an external program for new rows. It returns none if l, the announced
-// task, is nil, because the program does not have the task yet.
+// makeExternalForecasts returns the forecasts of an external program for new rows. It returns no forecasts if l, the
+// announced task, is nil, because the program does not have the task yet.
 func (p *PredictionManager) makeExternalForecasts(f *forecaster, m *modelfile.Model,
 	l *part.LocalTask) (all []Forecast, err error) {
 	if l == nil || l.CompiledTask == nil {

@@ -39,19 +39,20 @@ var (
 		"Time to read and predict one row, averaged over the rows of one check for new data.", forecastBuckets)
 )
 
-// ForecastsMade reports that the device has made forecasts from its own rows, or has failed to.
+// ForecastsMade reports that the device has made forecasts from its own rows, or has failed to make them.
 type ForecastsMade struct {
-	NewForecasts       int // number of new forecasts
+	NewForecasts       int // number of forecasts made since the last event
 	PublishedForecasts int // number of published forecasts, including some of earlier checks
 	LostForecasts      int // number of forecasts that could not be published
-	FailedRows         int // number of rows without a forecast: values not finite, or the label is no class
-	Anomalies          int
-	MeanResidual       float64       // mean absolute forecast error of recent rows; NaN if no labels arrived
-	ForecastDuration   time.Duration // time to find the rows and to make the new forecasts
-	ShownForecast      *Forecast     // newest forecast; nil without metrics.values or a new forecast
-	ShownResidual      *Forecast     // newest forecast with a residual, like ShownForecast
-	Err                error         // error, if it is new or forecasts were lost; otherwise nil
-	ErrorResolved      bool          // true if the previously reported error no longer occurs
+	// number of rows without a forecast, because a value is not finite or the label is not a valid class
+	FailedRows       int
+	Anomalies        int
+	MeanResidual     float64       // mean absolute forecast error of recent rows; NaN if no labels arrived
+	ForecastDuration time.Duration // time to find the rows and to make the new forecasts
+	ShownForecast    *Forecast     // newest forecast; nil without metrics.values or a new forecast
+	ShownResidual    *Forecast     // newest forecast with a residual; nil in the same cases as ShownForecast
+	Err              error         // error, if the error is new or forecasts were lost; otherwise nil
+	ErrorResolved    bool          // true if the previously reported error no longer occurs
 }
 
 // Describe implements observe.Event.

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestForecastTime checks that a forecast of 34 features, with residual and score, takes at most a millisecond in the
-// median of batches.
+// TestForecastTime checks that a forecast from 34 features, with residual and score, takes at most a millisecond in the
+// median of several batches.
 func TestForecastTime(t *testing.T) {
 	const features, batch = 34, 100
 	task := &wire.Task{Name: "demo", Features: make([]string, features), TargetColumn: "y"}

@@ -23,11 +23,11 @@ type Forecast struct {
 	RowTime            time.Time // time of the row; zero if rows have no time
 	Target             modelfile.PredictionTarget
 	ModelName          string  // name of the model, as RUN/VERSION
-	Value              float64 // predicted value, see learner.Prediction
+	Value              float64 // predicted value (see learner.Prediction)
 	ClassProbabilities []float64
-	// Residual is the label minus the prediction of the model in use when the label arrives; nil before that. For
-	// classes it is 1 minus the probability of the label's class. For an autoencoder it is the prediction itself, the
-	// reconstruction error of the row.
+	// Residual is nil until the row's label arrives. It is the label minus the prediction of the model that is in use
+	// at that time. For a classification it is 1 minus the predicted probability of the label's class. For an
+	// autoencoder it is the prediction itself, the reconstruction error of the row.
 	Residual     *float64
 	AnomalyScore float64 // magnitude of the residual divided by its usual bound; 0 if unknown
 	IsAnomaly    bool    // true if AnomalyScore is greater than 1
@@ -47,11 +47,11 @@ type forecaster struct {
 	predictionTarget     modelfile.PredictionTarget // description of the value that the model predicts
 	predictor            *learner.Predictor[float32]
 	unlabeledRows        *rowFollower // rows whose targets may still be unknown; nil if the model has no target
-	labeledRows          *rowFollower // rows with targets
+	labeledRows          *rowFollower // source of rows whose target values are known
 	recentResiduals      residualHistory
 	comparison           modelComparison
-	unpublishedForecasts []Forecast // forecasts that wait until the connection has room
-	publishErr           error      // error of publishing the last forecast
+	unpublishedForecasts []Forecast // forecasts that wait until the connection can accept more messages
+	publishErr           error      // error of the last attempt to publish a forecast; nil if it succeeded
 	lastReportedError    string     // text of the last reported error
 }
 
@@ -61,11 +61,11 @@ type rowFollower struct {
 	snapshotTaken bool
 	seenRows      int
 	newestRowTime int64
-	snapshotErr   error // error of the last snapshot
+	snapshotErr   error // error of the last snapshot of the rows; nil if it succeeded
 }
 
-// readNewRows returns a snapshot of the rows and the index of the first new row. old is true for the first snapshot,
-// whose rows are not new.
+// readNewRows returns a snapshot of the rows and the index of the first new row. The result old is true for the first
+// snapshot, whose rows existed before the start.
 func (f *rowFollower) readNewRows() (v data.RowSnapshot, from int, old bool, err error) {
 	if (f.snapshotTaken || f.snapshotErr != nil) && !f.rows.Changed() {
 		return v, 0, false, f.snapshotErr
@@ -91,7 +91,8 @@ func (f *rowFollower) readNewRows() (v data.RowSnapshot, from int, old bool, err
 	return v, from, old, nil
 }
 
-// use switches the forecaster to the model m. If the columns differ, it reopens the rows of the source.
+// use switches the forecaster to the model m. If the columns of m differ from the columns of the previous model, it
+// opens the source's rows again.
 func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	if f.model == m {
 		return nil
@@ -106,7 +107,7 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 			residualHistory{}
 		if m.Target != "" {
 			if want.IsForPrediction = m.Recipe != nil; !want.IsForPrediction {
-				want.Target = "" // lines of a file are read with and without target
+				want.Target = "" // A line of a file is read whether or not it has a target value.
 			}
 			f.unlabeledRows = &rowFollower{rows: source.OpenRows(want)}
 		}
@@ -115,19 +116,19 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	return nil
 }
 
-// modelComparison compares the residuals of the model in use with those of another model, on rows that both have
-// predicted.
+// modelComparison compares the residuals of the model in use with the residuals of another model, on rows for which
+// both models have made predictions.
 type modelComparison struct {
 	candidate, reference wire.ModelRef
-	// referencePredictor predicts with the reference model. It is nil if the reference model is missing or has another
-	// target.
+	// referencePredictor predicts with the reference model. It is nil if the reference model is missing or predicts
+	// another target.
 	referencePredictor                           *learner.Predictor[float32]
 	comparedRows                                 uint32
-	candidateSquaredError, referenceSquaredError float64 // sums of squared residuals
+	candidateSquaredError, referenceSquaredError float64 // sums of the squared residuals of the two models
 }
 
-// setReferenceModel sets the stored model with which to compare the model in use. The zero value disables the
-// comparison, as does a model that cannot be read.
+// setReferenceModel sets the stored model with which the model in use is compared. The zero value of with disables the
+// comparison, and so does a model that cannot be read.
 func (f *forecaster) setReferenceModel(folder state.Folder, logger *slog.Logger, with wire.ModelRef) {
 	if f.comparison.reference == with {
 		return
@@ -145,8 +146,8 @@ func (f *forecaster) setReferenceModel(folder state.Folder, logger *slog.Logger,
 	}
 }
 
-// compareOnLabeledRow adds a row with label y to the comparison. r is the residual of the model in use, and rows with a
-// non-finite prediction are skipped.
+// compareOnLabeledRow adds a row with the label y to the comparison. The parameter r is the residual of the model in
+// use. Rows with a non-finite prediction are skipped.
 func (p *modelComparison) compareOnLabeledRow(x []float32, y float32, r float64) {
 	if p.referencePredictor == nil {
 		return
@@ -161,12 +162,12 @@ func (p *modelComparison) compareOnLabeledRow(x []float32, y float32, r float64)
 }
 
 // forecastNewRows returns the forecasts for the rows added since the last call, and the number of rows without a
-// forecast. The first call returns only the forecast for the newest row. anomaly is the share of residuals that are
-// usual.
+// forecast. The first call returns only the forecast for the newest row. The parameter anomaly is the share of
+// residuals that are considered usual.
 //
-// A row made from readings has a second forecast, with the residual, once its target is known. A line of a file has one
-// forecast, which includes the residual if the line has a target. Lines are identified by their times, so a line
-// without a target has a forecast only if data.time is set.
+// A row made from readings has a second forecast, which contains the residual, once its target is known. A line of a
+// file has one forecast, which includes the residual if the line has a target. Lines are identified by their times, so
+// a line without a target has a forecast only if the option data.time is set.
 func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, err error) {
 	lines := f.model.Recipe == nil
 	if f.unlabeledRows != nil && !lines {
@@ -179,24 +180,24 @@ func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, 
 		f.unlabeledRows = nil
 	}
 	if f.unlabeledRows != nil && lines {
-		all, _, _ = f.forecastUnlabeledRows() // ignore: the error also occurs in labeledRows
+		all, _, _ = f.forecastUnlabeledRows() // Ignore the error, which also occurs for labeledRows.
 		all = slices.DeleteFunc(all, func(c Forecast) bool {
 			return c.RowTime.IsZero() || v.Rows != nil && v.Times.HasTime(c.RowTime.UnixNano())
 		})
 	}
 	if err != nil {
 		if len(all) > 0 || f.unlabeledRows != nil && !lines {
-			err = nil // labels arrive later
+			err = nil // The labels arrive later.
 		}
 		return all, bad, err
 	}
 	if old {
-		from = max(0, v.Rows.Len()-maxResiduals) // learn the usual residuals from earlier rows
+		from = max(0, v.Rows.Len()-maxResiduals) // Learn the usual residuals from earlier rows.
 	}
 	told, wrong := f.forecastRows(v, from,
 		func(x []float32, y float32) (Forecast, error) { return f.forecastLabeledRow(x, y, anomaly, old) })
 	switch {
-	case old && (len(all) > 0 || f.unlabeledRows != nil && !lines): // the newest row has no target yet
+	case old && (len(all) > 0 || f.unlabeledRows != nil && !lines): // The newest row has no target value yet.
 		told = nil
 	case old:
 		told = told[max(0, len(told)-1):]
@@ -217,7 +218,8 @@ func (f *forecaster) forecastUnlabeledRows() (all []Forecast, bad int, err error
 	return all, bad, nil
 }
 
-// forecastRows returns forecasts for the rows of a snapshot from index from on. The function of makes one forecast.
+// forecastRows returns forecasts for the rows of a snapshot, starting at the index from. The function of makes the
+// forecast for one row.
 func (f *forecaster) forecastRows(v data.RowSnapshot, from int, of func(x []float32, y float32) (Forecast,
 	error)) (all []Forecast,
 	bad int) {
@@ -247,13 +249,14 @@ func (f *forecaster) forecastRow(x []float32) (Forecast, error) {
 		ClassProbabilities: slices.Clone(p.ClassProbabilities)}, nil
 }
 
-// residual returns the label minus the prediction or, with classes, 1 minus the probability of the label's class.
+// residual returns the label minus the prediction. For a classification it returns 1 minus the predicted probability of
+// the label's class.
 func residual(value float64, classes []float64, y float32) (float64, error) {
 	n := len(classes)
 	if n == 0 {
 		return float64(y) - value, nil
 	}
-	class := max(int(y), 0) // the label is ±1 for two classes, and −1 means class 0
+	class := max(int(y), 0) // For two classes the label is +1 or −1, and −1 means class 0.
 	if class >= n {
 		return 0, fmt.Errorf("label %v is not one of the %d classes", y, n)
 	}
@@ -298,7 +301,7 @@ const (
 	leastResiduals = 50
 )
 
-// residualHistory contains the magnitudes of recent residuals, in order of arrival and sorted.
+// residualHistory contains the magnitudes of recent residuals, both in the order of arrival and in ascending order.
 type residualHistory struct {
 	magnitudes, sorted []float64
 	oldestIndex        int
@@ -351,7 +354,7 @@ func (p *PredictionManager) startForecasts(now time.Time) {
 	p.forecastRunning = true
 	m, f, l, compared := p.inUse, &p.forecaster, p.dependencies.Tasks.AnnouncedTask(), wire.ModelRef{}
 	jobs := p.core.DataJobs
-	if m.IsExternal() { // separate queue, since training must not wait for the program
+	if m.IsExternal() { // Use a separate queue, since training must not wait for the program.
 		jobs = p.core.ModelJobs
 	}
 	if m.ModelRef() == p.rollout.CandidateModel {
@@ -373,8 +376,9 @@ func (p *PredictionManager) startForecasts(now time.Time) {
 	})
 }
 
-// makeAndPublishForecasts publishes waiting forecasts. If none wait, it makes and publishes new ones. It compares the
-// model in use with the model compared, if set. l is the announced task, or nil.
+// makeAndPublishForecasts publishes the waiting forecasts. If no forecasts wait, it makes and publishes new forecasts.
+// It compares the model in use with the model compared, unless compared is zero. The parameter l is the announced task,
+// or nil.
 func (p *PredictionManager) makeAndPublishForecasts(f *forecaster, m *modelfile.Model, compared wire.ModelRef,
 	l *part.LocalTask) (event ForecastsMade) {
 	event.MeanResidual = math.NaN()
@@ -402,7 +406,8 @@ func (p *PredictionManager) makeAndPublishForecasts(f *forecaster, m *modelfile.
 			event.ShownForecast = &c
 		}
 	}
-	event.ShownForecast = cmp.Or(event.ShownForecast, event.ShownResidual) // a line of a file has both
+	// The forecast for a line of a file contains both values.
+	event.ShownForecast = cmp.Or(event.ShownForecast, event.ShownResidual)
 	f.publishWaitingForecasts(&event, p.cfg.PublishForecast)
 	before, text := f.lastReportedError, ""
 	if err == nil {
@@ -417,8 +422,8 @@ func (p *PredictionManager) makeAndPublishForecasts(f *forecaster, m *modelfile.
 	return event
 }
 
-// publishWaitingForecasts publishes the waiting forecasts. They continue to wait if the connection has no room. After
-// any other error they are lost.
+// publishWaitingForecasts publishes the waiting forecasts. If the connection cannot accept more messages, the forecasts
+// continue to wait. After any other error they are lost.
 func (f *forecaster) publishWaitingForecasts(event *ForecastsMade, send func(Forecast) error) {
 	for i, c := range f.unpublishedForecasts {
 		switch err := send(c); {

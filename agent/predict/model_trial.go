@@ -19,7 +19,7 @@ import (
 // modelTrial decides whether a new model is put into use.
 type modelTrial struct {
 	newModel *modelfile.Model
-	inUse    *modelfile.Model // model in use; nil if none
+	inUse    *modelfile.Model // model in use; nil if the device uses none
 	// held-out rows, standardised as the task requires; nil if there are none
 	heldOutRows     *learner.Samples[float32]
 	readErr         func() error     // returns an error if the held-out rows could not be read
@@ -74,7 +74,7 @@ func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) e
 	if t.heldOutRows == nil || t.isRollback {
 		return nil
 	}
-	// use the same random rows for both models
+	// Use the same random rows for both models.
 	t.heldOutRows = t.heldOutRows.RandomSubset(task.MaxRiskSampleRows, task.AgentRand(uint64(t.newModel.Run), 0, 0))
 	risk, ok, err := t.heldOutRisk(t.newModel)
 	if !ok || err != nil {
@@ -95,12 +95,12 @@ func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) e
 	return nil
 }
 
-// isWorse reports whether a risk exceeds the risk old of the model in use by more than margin·|old|. A risk may be
-// negative.
+// isWorse reports whether the risk of a new model exceeds old, the risk of the model in use, by more than margin·|old|.
+// A risk may be negative.
 func isWorse(risk, old, margin float64) bool { return risk > old+margin*math.Abs(old) }
 
-// heldOutRisk returns the mean risk of a model on the held-out rows, without the L2 penalty. ok is false if the model
-// cannot be compared.
+// heldOutRisk returns the mean risk of a model on the held-out rows, without the L2 penalty. The result ok is false if
+// the model cannot be compared.
 func (t *modelTrial) heldOutRisk(of *modelfile.Model) (risk float64, ok bool, err error) {
 	w, err := t.restandardizedParameters(of)
 	if w == nil || err != nil {
@@ -108,7 +108,7 @@ func (t *modelTrial) heldOutRisk(of *modelfile.Model) (risk float64, ok bool, er
 	}
 	a := of.Architecture
 	a.Ridge, a.HuberDelta = 0, t.rowDescription.Architecture.HuberDelta
-	m, err := learner.NewModel[float32](a) // separate instance, because training may run concurrently
+	m, err := learner.NewModel[float32](a) // Use a separate instance, because training may run concurrently.
 	if err != nil {
 		return 0, false, err
 	}
@@ -131,7 +131,7 @@ func (t *modelTrial) restandardizedParameters(of *modelfile.Model) ([]float32, e
 	if err == nil && len(from.Mean) == len(to.Mean) {
 		err = m.RestandardizeParameters(w, from, to)
 	} else {
-		w = nil // only one of the models uses standardisation
+		w = nil // Only one of the models uses standardisation.
 	}
 	if errors.Is(err, learner.ErrNoBias) {
 		return nil, nil
@@ -139,7 +139,7 @@ func (t *modelTrial) restandardizedParameters(of *modelfile.Model) ([]float32, e
 	return w, err
 }
 
-// activateNewModel stores the model and puts it into use, unless the device's owner has pinned another one.
+// activateNewModel stores the new model and puts it into use, unless the device's owner has pinned another model.
 func (t *modelTrial) activateNewModel() (result JudgmentResult, err error) {
 	if t.cfg.LockKeptModels != nil {
 		unlock, err := t.cfg.LockKeptModels()
@@ -173,11 +173,12 @@ type activeModelFile struct {
 	isPinned     bool
 }
 
-// readActiveModel reads the model in use. It skips the file if its content stamp is still before.
+// readActiveModel reads the file of the model in use. It skips the file if the file's content stamp still equals
+// before.
 func readActiveModel(folder state.Folder, before string) (activeModelFile, error) {
 	info, err := folder.Disk.Lstat(modelfile.ActiveModelPath(folder.Dir))
 	if err != nil {
-		return activeModelFile{contentStamp: "none"}, nil // file missing or unreadable, so wait for a new model
+		return activeModelFile{contentStamp: "none"}, nil // The file is missing or unreadable, so wait for a new model.
 	}
 	k, err := modelfile.OpenKeptModels(folder.Disk, folder.Dir)
 	if err != nil {
@@ -199,12 +200,14 @@ type JudgmentResult string
 
 // Possible results of comparing a new model with the model in use.
 const (
-	Adopted     JudgmentResult = "taken"
-	Worse       JudgmentResult = "worse"      // risk exceeds the risk of the model in use by more than the margin
-	NotFinite   JudgmentResult = "not_finite" // parameters or risk are not finite
-	Unjudged    JudgmentResult = "blind"      // no rows available for the comparison; the agent retries
-	Failed      JudgmentResult = "failed"     // for example a disk error; the agent retries
-	OtherPinned JudgmentResult = "pinned"     // the device's owner has pinned another model; not reported
+	Adopted JudgmentResult = "taken"
+	// the model's risk exceeds the risk of the model in use by more than the margin
+	Worse     JudgmentResult = "worse"
+	NotFinite JudgmentResult = "not_finite" // the model's parameters or risk are not finite
+	Unjudged  JudgmentResult = "blind"      // no rows are available for the comparison; the agent retries
+	// the comparison failed, for example because of a disk error; the agent retries
+	Failed      JudgmentResult = "failed"
+	OtherPinned JudgmentResult = "pinned" // the device's owner has pinned another model; this result is not reported
 )
 
 // JudgmentResults returns all results that are reported. The metrics use them as label values.
@@ -228,12 +231,12 @@ type ModelJudged struct {
 	Run     wire.RunID
 	Version wire.ModelVersion
 	Result  JudgmentResult
-	// HeldOutRows is the number of rows in the comparison, at most task.MaxRiskSampleRows. 0 means that there was no
-	// comparison.
+	// HeldOutRows is the number of rows in the comparison, at most task.MaxRiskSampleRows. The value 0 means that the
+	// models were not compared.
 	HeldOutRows      int
 	Risk             float64 // risk of the new model on the held-out rows; NaN if it was not compared
 	RiskOfModelInUse float64 // risk of the model in use on the same rows; NaN without a comparable model in use
-	Err              error   // set if Result is Failed
+	Err              error   // reason of the failure, if Result is Failed
 }
 
 // Describe implements observe.Event. The result OtherPinned is never reported.
@@ -275,7 +278,7 @@ func (e ModelJudged) describeCondition(d *observe.EventDescription) {
 			"check the disk with `agentd doctor`; the agent retries every minute")
 	case Adopted:
 		d.ResolveCondition(condition)
-		// if the command fails again, ActivationCommandFailed is reported again
+		// If the command fails again, the event ActivationCommandFailed is reported again.
 		d.ResolveCondition(modelHookCondition)
 	case OtherPinned:
 	}

@@ -21,14 +21,14 @@ import (
 // Config configures the device's predictions.
 type Config struct {
 	MaxKeptModels int // number of models kept in the state folder, at least 1
-	// MinModelChangeInterval is the minimum time between two new models. It does not apply to the first and the final
-	// model of a run, or if the version number has at least doubled.
+	// MinModelChangeInterval is the minimum time between two model changes. It does not apply to the first and the
+	// final model of a run, or if the version number has at least doubled.
 	MinModelChangeInterval time.Duration
 	// MaxRiskIncrease is the relative increase of the risk on held-out rows up to which a new model is accepted. For
 	// example, 0.1 accepts a risk of at most 1.1 times the previous risk.
 	MaxRiskIncrease float64
-	// PublishForecast publishes a forecast, and nil means that the device makes no forecasts. Publishing is retried
-	// after mqtt.ErrOutboxFull, and other errors drop the forecast.
+	// PublishForecast publishes a forecast. A nil function means that the device makes no forecasts. After the error
+	// mqtt.ErrOutboxFull, publishing is retried; after any other error, the forecast is dropped.
 	PublishForecast func(Forecast) error
 	// ForecastInterval is the interval between checks of the source for new rows.
 	ForecastInterval time.Duration
@@ -38,7 +38,7 @@ type Config struct {
 	ShowsValues bool
 	// LockKeptModels locks the stored models against concurrent changes by command-line tools. Nil means no locking.
 	LockKeptModels func() (unlock func() error, err error)
-	// OnModelActivated, if set, is called in a background job after a model was put into use.
+	// OnModelActivated is called in a background job after a model was put into use; it may be nil.
 	OnModelActivated func(ctx context.Context, m *modelfile.Model) error
 }
 
@@ -61,8 +61,8 @@ func (c *Config) Validate() (err error) {
 
 // PredictingProgram is an external program that makes predictions from its own rows.
 type PredictingProgram interface {
-	// Predict returns a model's predictions for rows that have arrived since the last call. If more is true, further
-	// predictions are available. ModelName and AnomalyScore are not set.
+	// Predict returns a model's predictions for the rows that have arrived since the last call. If the result more is
+	// true, further predictions are available. ModelName and AnomalyScore are not set.
 	Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (some []Forecast, more bool, err error)
 }
 
@@ -79,7 +79,8 @@ type PredictionDependencies struct {
 	Source data.Source
 	// HoldsOutRows means that the device excludes some rows from training, on which new models are compared.
 	HoldsOutRows bool
-	// FindBaseModelInMemory returns the base model of the current round if it has this hash and is in memory, or nil.
+	// FindBaseModelInMemory returns the base model of the current round if the model has this hash and is in memory.
+	// Otherwise it returns nil.
 	FindBaseModelInMemory func(hash wire.Digest) []float32
 	// BuildPredictionParameters returns the parameters for predictions from a base model of a run, including personal
 	// parameters if the task has any.
@@ -114,10 +115,10 @@ type PredictionManager struct {
 	judgmentRetryAt    time.Time      // earliest time of the next comparison after a failure
 	nextModelAllowedAt time.Time      // earliest time of the next new model (Config.MinModelChangeInterval)
 	activeModelCheckAt time.Time      // time of the next check whether the model file has changed
-	// activeFileStamp identifies the content of the file with the model in use. It is empty before the first read, and
-	// no new model is compared until then.
+	// activeFileStamp identifies the content of the file with the model in use. It is empty before the file was read
+	// for the first time. Until then, new models are not compared.
 	activeFileStamp string
-	inUse           *modelfile.Model // model in use; nil if none
+	inUse           *modelfile.Model // model in use; nil if the device uses none
 	isModelPinned   bool             // true if the device's owner has pinned the model in use
 	rollout         rollout
 
@@ -145,7 +146,7 @@ type announcedModel struct {
 	taskDigest  wire.Digest
 	run         wire.RunID
 	version     wire.ModelVersion
-	isRunResult bool // true if the run has ended with this model as its result
+	isRunResult bool // whether the run has ended with this model as its result
 }
 
 // untrained reports whether no round has changed the model.
@@ -187,8 +188,9 @@ func (p *PredictionManager) nextJudgmentAt() time.Time {
 	return p.nextModelAllowedAt
 }
 
-// JudgeNewestModel compares the newest model with the model in use, if due. It uses the round's base model if that is
-// in memory or fetches the model, and it is called again when the announced task or its rows have changed.
+// JudgeNewestModel compares the newest model with the model in use if a comparison is due. It uses the round's base
+// model if that is the newest model and is in memory. Otherwise it fetches the model, and is called again when the
+// model has arrived, or when the announced task or its rows have changed.
 func (p *PredictionManager) JudgeNewestModel() {
 	if p.rollout.ReleasedModel.IsSet() {
 		p.judgeNextRolloutModel()
@@ -209,7 +211,7 @@ func (p *PredictionManager) JudgeNewestModel() {
 		p.judgeAnnouncedModel(*n, w)
 		return
 	}
-	// wait until the current transfer has ended
+	// Wait until the current transfer has ended.
 	if hash, underway := p.dependencies.FindModelBeingFetched(); underway {
 		if hash == n.blobRef.Hash {
 			p.modelBeingFetched = *n
@@ -265,8 +267,9 @@ func (p *PredictionManager) HandleCanceledModelFetch(hash wire.Digest) {
 	}
 }
 
-// ParametersOfModelInUse returns the parameters of the model in use if it is the given base model, and nil otherwise.
-// It also returns nil if no task with fitting rows is known, or if the task has personal parameters or fine-tuning.
+// ParametersOfModelInUse returns the parameters of the model in use if the model is the base model with the given hash,
+// and nil otherwise. It also returns nil if no task with fitting rows is known, or if the task has personal parameters
+// or fine-tuning.
 func (p *PredictionManager) ParametersOfModelInUse(hash wire.Digest) []float32 {
 	m, t := p.inUse, p.dependencies.Tasks.LastPreparedTask()
 	if t == nil || t.CompiledTask.HasPersonalPart() || t.CompiledTask.Task.FinetuneSteps > 0 {
@@ -302,7 +305,7 @@ func (p *PredictionManager) judgeAnnouncedModel(of announcedModel, w []float32) 
 	p.runModelTrial(t, func(event ModelJudged) {
 		now := p.core.Loop.Now()
 		switch event.Result {
-		case Failed, Unjudged, OtherPinned: // the comparison will be retried
+		case Failed, Unjudged, OtherPinned: // The comparison will be retried.
 			p.lastJudgedHash, p.judgmentRetryAt = wire.Digest{}, now.Add(modelRetryDelay)
 		default:
 			p.lastJudgedHash, p.lastJudgedModel, p.nextModelAllowedAt = of.blobRef.Hash, of,

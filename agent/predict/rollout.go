@@ -16,7 +16,7 @@ import (
 type rollout struct {
 	wire.Rollout
 	releasedFile, candidateFile wire.BlobRef
-	// digests of the rollout's two models that were compared and not adopted
+	// digests of those models of the rollout that were compared and not adopted
 	refusedModels []wire.Digest
 }
 
@@ -24,7 +24,7 @@ type rollout struct {
 type rolloutModel struct {
 	wire.ModelRef
 	fileRef wire.BlobRef
-	// isRollback means that the coordinator has withdrawn the model in use. The released model then replaces it without
+	// isRollback is true if the coordinator has withdrawn the model in use. The released model then replaces it without
 	// a comparison.
 	isRollback bool
 }
@@ -38,15 +38,15 @@ func (p *PredictionManager) followRollout(a *wire.Announcement) bool {
 	if a.Rollout != p.rollout.Rollout {
 		p.rollout = rollout{Rollout: a.Rollout}
 		p.newestModel, p.modelBeingFetched = announcedModel{}, announcedModel{}
-		// compare at once, because Config.MinModelChangeInterval does not apply to rare rollouts
+		// Compare at once, because Config.MinModelChangeInterval does not apply to rollouts, which are rare.
 		p.judgmentRetryAt = p.core.Loop.Now()
 	}
 	p.rollout.releasedFile, p.rollout.candidateFile = a.ReleasedModelFile, a.CandidateModelFile
 	return true
 }
 
-// nextRolloutModel returns the model of the rollout to compare next: first the released model and then the candidate,
-// which is compared with the released model. ok is false if no model remains.
+// nextRolloutModel returns the model of the rollout that must be compared next: first the released model and then the
+// candidate, which is compared with the released model. The result ok is false if no model remains.
 func (p *PredictionManager) nextRolloutModel() (next rolloutModel, ok bool) {
 	r := &p.rollout
 	if !r.ReleasedModel.IsSet() {
@@ -173,7 +173,7 @@ func (p *PredictionManager) candidateResiduals() (r wire.CandidateResiduals) {
 	}
 	c := p.rollout.CandidateModel
 	refused := slices.Contains(p.rollout.refusedModels, c.ParametersDigest)
-	// without forecasts no labels are read, so the residuals are unknown
+	// Without forecasts the agent reads no labels, so the residuals are unknown.
 	if !refused && p.cfg.PublishForecast == nil {
 		return r
 	}

@@ -2,7 +2,7 @@ package predict
 
 import "testing"
 
-// TestIsWorse checks that the margin is a share of the risk's magnitude.
+// TestIsWorse checks that the margin is a share of the absolute value of the risk.
 func TestIsWorse(t *testing.T) {
 	for _, tt := range []struct {
 		risk, old, margin float64

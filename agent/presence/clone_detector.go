@@ -28,7 +28,7 @@ const (
 // A retained presence under the agent's name may be from a clone or from an earlier start of this agent. Only a running
 // clone publishes a newer presence before a later connection.
 type cloneDetector struct {
-	linkNumber    int           // number of connections since this process started
+	linkNumber    int           // number of connections to the broker since this process started
 	lastSighting  cloneSighting // newest presence of another process; linkNumber 0 means none
 	isCloneOnLink bool          // true if this connection has shown a running clone
 	lastPause     time.Duration // duration of the last disconnection because of a clone
@@ -61,7 +61,7 @@ func (d *cloneDetector) detectClone(epoch wire.Epoch, sequence uint64) bool {
 	}
 	d.lastSighting = cloneSighting{d.linkNumber, epoch, sequence}
 	if last.linkNumber == 0 || last.linkNumber == d.linkNumber {
-		return false // may be the MQTT will of an earlier process of this agent
+		return false // The message may be the MQTT will of an earlier process of this agent.
 	}
 	d.isCloneOnLink = true
 	return true
@@ -73,8 +73,9 @@ func (d *cloneDetector) nextClonePause() time.Duration {
 	return d.lastPause
 }
 
-// BootCounterLostError stops an agent that has found a retained presence of an earlier start with the number Epoch. The
-// agent's start counter was lost or restored from an older copy, and the next start must have a higher number.
+// BootCounterLostError stops an agent that has found a retained presence message from one of its earlier starts, with
+// the higher boot epoch Epoch. The agent's start counter was lost or restored from an older copy, and the next start
+// must use a higher number.
 type BootCounterLostError struct{ Epoch wire.Epoch }
 
 func (e *BootCounterLostError) Error() string {
@@ -83,8 +84,9 @@ func (e *BootCounterLostError) Error() string {
 		e.Epoch)
 }
 
-// ReceivePresence checks a presence message under this agent's ID. If a running clone has sent it, the device with the
-// lower epoch, which the coordinator ignores, or with the lower nonce at equal epochs disconnects for a while.
+// ReceivePresence checks a presence message under this agent's ID. If a running clone has sent the message, one of the
+// two devices disconnects for a while: the device with the lower epoch, whose messages the coordinator ignores, or at
+// equal epochs the device with the lower nonce.
 func (p *AgentPresence) ReceivePresence(payload []byte) error {
 	e, err := wire.ParseEnvelope(payload)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestTwinSighted checks which sequences of presences prove a running clone.
+// TestTwinSighted checks which sequences of presence messages prove that a clone (a second device with the same
+// identity) is running.
 func TestTwinSighted(t *testing.T) {
 	type word struct {
 		link     int
@@ -36,7 +37,8 @@ func TestTwinSighted(t *testing.T) {
 	}
 }
 
-// TestTwinPauses checks that pauses grow to one hour, and start again after a link without a clone.
+// TestTwinPauses checks that the disconnections caused by a clone grow up to one hour, and start at the minimum again
+// after a connection without a clone.
 func TestTwinPauses(t *testing.T) {
 	var w cloneDetector
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {

@@ -13,13 +13,13 @@ import (
 // rejectionState records whether the coordinator ignores the agent's messages.
 type rejectionState struct {
 	sentDigests [4]wire.Digest              // digests of recent messages that were not rejected (ring buffer)
-	unanswered  [4]bool                     // true for each message in sentDigests without an answer
+	unanswered  [4]bool                     // true for each message in sentDigests that has no answer yet
 	nextIndex   int                         // index of the oldest entry in sentDigests
-	reason      wire.MessageRejectionReason // reason of the newest rejection; 0 = messages are accepted
+	reason      wire.MessageRejectionReason // reason of the newest rejection; 0 means that messages are accepted
 }
 
-// PublishAwaitingAnswer publishes a hello, a presence message or a metrics report and remembers its digest, because the
-// coordinator may reject it.
+// PublishAwaitingAnswer publishes a hello message, a presence message or a metrics report and remembers its digest,
+// because the coordinator may reject it.
 func (p *AgentPresence) PublishAwaitingAnswer(m mqtt.Message) {
 	r := &p.rejection
 	if e, err := wire.ParseEnvelope(m.Payload); err == nil {
@@ -34,8 +34,9 @@ func (*AgentPresence) DirectMessageTypes() []wire.MessageType {
 	return []wire.MessageType{wire.TypeMessageRejection}
 }
 
-// ReceiveDirectMessage implements part.DirectMessageReceiver and reports a rejection. To prevent replays, a message is
-// rejected at most once and only while it is unanswered, unless the coordinator has removed the agent from its list.
+// ReceiveDirectMessage implements part.DirectMessageReceiver and reports a rejection. To prevent replays, it accepts at
+// most one rejection of a message, and only while the message is unanswered. A rejection because the coordinator has
+// removed the agent from its list is always accepted.
 func (p *AgentPresence) ReceiveDirectMessage(e *wire.Envelope) error {
 	m, err := wire.DecodeMessageRejection(e.Body)
 	if err != nil {
@@ -98,8 +99,8 @@ func (e MessagesRejected) Describe(d *observe.EventDescription) {
 	d.RaiseCondition(condition, problem, remedy)
 }
 
-// ProblemAndRemedy returns the reason why the coordinator ignores messages and the remedy. Both are empty if it accepts
-// messages.
+// ProblemAndRemedy returns the reason why the coordinator ignores messages, and the remedy. Both texts are empty if the
+// coordinator accepts messages.
 func (e MessagesRejected) ProblemAndRemedy() (problem, remedy string) {
 	const ignored = "the coordinator ignores this device's messages: "
 	switch e.Reason {

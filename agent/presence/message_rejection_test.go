@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRejections checks that a rejection is reported once, and only if it names an unanswered message. Removal from the
-// list is an exception. A rejection as a clone remains after an answer.
+// TestRejections checks that a rejection is reported once, and only if it names an unanswered message or the agent was
+// removed from the list. A rejection as a clone must remain in force after an answer.
 func TestRejections(t *testing.T) {
 	var reported []wire.MessageRejectionReason
 	keyRejections := 0
@@ -44,12 +44,12 @@ func TestRejections(t *testing.T) {
 	}
 	first := send()
 	reject(first, wire.RejectedOtherKey, false)
-	reject(first, wire.RejectedOldEpoch, true) // a message is rejected only once
+	reject(first, wire.RejectedOldEpoch, true) // A second rejection of the same message is ignored.
 	reject(wire.Digest{1}, wire.RejectedOtherKey, true)
 	reject(wire.Digest{}, wire.RejectedOtherKey, true)
 	second := send()
 	p.RecordAcceptanceByCoordinator()
-	reject(second, wire.RejectedOtherKey, true) // the message was answered
+	reject(second, wire.RejectedOtherKey, true) // The message was already answered.
 	reject(second, wire.RejectedUnlistedAgent, false)
 	reject(send(), wire.RejectedClone, false)
 	p.RecordAcceptanceByCoordinator()

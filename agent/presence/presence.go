@@ -19,8 +19,9 @@ import (
 // Config configures presence messages and metrics reports.
 type Config struct {
 	Software string // name and version of the program
-	// MinLostCounterEpoch is the epoch from which a retained presence of an earlier start proves that the start counter
-	// was lost. The agent then stops with a BootCounterLostError, and 0 disables this check.
+	// MinLostCounterEpoch is the minimum boot epoch of a retained presence message from an earlier start that proves
+	// that the start counter was lost. The agent then stops with a BootCounterLostError. The value 0 disables this
+	// check.
 	MinLostCounterEpoch wire.Epoch
 	MetricsReports      MetricsReportConfig
 }
@@ -46,7 +47,8 @@ func (c *Config) Validate() error {
 
 // AgentCallbacks contains the functions of the agent that the part calls.
 type AgentCallbacks struct {
-	HasRoundWork func() bool // see agentround.Machine.HasRoundWork
+	// function that reports whether the agent has work in a round (see agentround.Machine.HasRoundWork)
+	HasRoundWork func() bool
 	// MayDisconnect reports whether the agent may disconnect from the broker now.
 	MayDisconnect func() bool
 	// OnDisconnect is called when the agent disconnects for the duration d.
@@ -70,7 +72,7 @@ type AgentPresence struct {
 	onlinePublished bool          // true after publishing the online presence on this connection
 	plannedAbsence  time.Duration // duration of the planned disconnection; 0 if none is planned
 	reconnectAt     time.Time     // time to reconnect; zero if the agent did not disconnect
-	hasAnnouncement bool          // true after the first announcement
+	hasAnnouncement bool          // whether an announcement has been received since the start
 
 	clones       cloneDetector
 	rejection    rejectionState
@@ -136,7 +138,8 @@ func (p *AgentPresence) PublishOffline() {
 	m.Retained = !p.responsePolicy().PresenceInRoundOnly
 	p.core.Publish(m)
 	if !m.Retained {
-		p.core.Publish(mqtt.Message{Topic: m.Topic, QoS: m.QoS, Retained: true}) // deletes the retained presence
+		// An empty message deletes the retained presence.
+		p.core.Publish(mqtt.Message{Topic: m.Topic, QoS: m.QoS, Retained: true})
 	}
 }
 
@@ -168,7 +171,7 @@ func (p *AgentPresence) disconnect(d time.Duration) {
 func (p *AgentPresence) LinkUp() {
 	p.clones.recordLinkUp()
 	p.core.Observer.Observe(host.BrokerLinkChanged{IsConnected: true})
-	// after a planned absence agents reconnect at different times, and a due report is sent now
+	// After a planned absence agents reconnect at different times, so a report that is due is sent now.
 	if p.reconnectAt.IsZero() {
 		p.planMetricsReport()
 	}
@@ -188,7 +191,8 @@ func (p *AgentPresence) LinkDown(err error) {
 // ReceiveAnnouncement implements part.AnnouncementReceiver.
 func (p *AgentPresence) ReceiveAnnouncement(agentround.AnnouncementReceived) {
 	if !p.hasAnnouncement {
-		p.planMetricsReport() // also spread reports when all agents receive this at once
+		// Spread the reports here too, since all agents may receive the announcement at the same time.
+		p.planMetricsReport()
 	}
 	p.hasAnnouncement = true
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFilesAreListed checks that Files contains all files declared in the source. Otherwise they lack a label value of
-// state_files_lost_total.
+// TestFilesAreListed checks that Files contains all files that are declared in the source. A file that is not listed
+// would lack a label value of the metric state_files_lost_total.
 func TestFilesAreListed(t *testing.T) {
 	source, err := os.ReadFile("files.go")
 	if err != nil {

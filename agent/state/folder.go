@@ -26,7 +26,7 @@ func (f Folder) SaveFile(file *store.StateFile, body []byte) error {
 }
 
 // LoadFile reads a file without slots and passes its content to decode. It ignores a missing file and reports a damaged
-// one as FileLost, and it returns only disk errors.
+// file as FileLost. It returns only disk errors.
 func (f Folder) LoadFile(file *store.StateFile, decode func(body []byte) error) error {
 	body, err := f.Disk.LoadStateFile(f.Dir, file)
 	switch {

@@ -11,9 +11,9 @@ import (
 // retryInterval is the delay before a failed write is retried.
 const retryInterval = 5 * time.Second
 
-// WriteRetrier retries failed writes to the state folder; all methods must be called on the event loop. Each write has
-// a purpose, which operators see while the write fails, and a later write with the same purpose replaces an earlier
-// one.
+// WriteRetrier retries failed writes to the state folder. All methods must be called on the event loop. Each write has
+// a purpose, a text that operators see while the write fails. A later write with the same purpose replaces an earlier
+// write.
 type WriteRetrier struct {
 	Loop     *host.EventLoop
 	Observer observe.Observer
@@ -93,7 +93,7 @@ func (w *WriteRetrier) Tick(now time.Time) {
 	}
 	w.retryAt = now.Add(retryInterval)
 	for _, write := range slices.Clone(w.failedWrites) {
-		if w.IsWriteFailing(write.Purpose) { // OnSuccess of another write may have cancelled this one
+		if w.IsWriteFailing(write.Purpose) { // The function OnSuccess of another write may have cancelled this write.
 			w.FinishWrite(write, write.WriteFile())
 		}
 	}

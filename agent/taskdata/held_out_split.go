@@ -28,7 +28,7 @@ func (p *TaskDataLoader) splitHeldOutRows(l *part.LocalTask, view data.RowSnapsh
 	if run := p.core.ObeyedPosition.Run; !p.split.fixed || p.split.run != run {
 		split := heldOutSplit{run, view.HeldOutBoundary(p.cfg.HeldOutShare), true}
 		p.split = split
-		// ignore: without the file, a restart computes another boundary if rows have been added
+		// Ignore the error: without the file, the boundary may change at a restart after rows were added.
 		_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save the boundary of the held-out rows",
 			WriteFile: func() error { return saveHeldOutSplit(p.core.StateFolder, split) }})
 	}

@@ -17,12 +17,13 @@ const newRowsCheckInterval = 5 * time.Minute
 // newRowCounter counts the rows that no round of the current run has trained on. After a restart it counts rows as new
 // if their use is unknown.
 type newRowCounter struct {
-	run              wire.RunID
-	usedRows         trainedRowsEnd // rows that count as used by earlier rounds
-	currentRoundRows trainedRowsEnd // rows of the current round's update, whose outcome is open
-	// time of the next check for new rows; zero (check now) once a round has used rows
+	run      wire.RunID
+	usedRows trainedRowsEnd // rows that earlier rounds have used
+	// rows of the update in the current round, while it is unknown whether the coordinator uses the update
+	currentRoundRows trainedRowsEnd
+	// time of the next check for new rows; zero if a round has just used rows, so that the check is due at once
 	checkAt      time.Time
-	lastReported wire.NewRowsReport // report in the last hello
+	lastReported wire.NewRowsReport // report in the last hello message
 }
 
 // trainedRowsEnd identifies the last row on which a round has trained.
@@ -45,14 +46,14 @@ func (p *TaskDataLoader) RecordTrainingStart(run wire.RunID, r wire.RoundID, t *
 	n.checkAt = time.Time{}
 }
 
-// RecordUpdateFate records whether the coordinator used the agent's update of a round.
+// RecordUpdateFate records whether the coordinator has used the agent's update of a round.
 func (p *TaskDataLoader) RecordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	p.newRows.recordUpdateFate(run, r, f)
 }
 
-// recordUpdateFate marks the rows of a round's update as used, unless the round was abandoned or the update missed its
-// end. The rows remain new if an earlier process made the update, or if the next round began before the fate was
-// known.
+// recordUpdateFate marks the rows of a round's update as used, unless the round was abandoned or the update arrived
+// after the end of the round. The rows also remain new if an earlier process made the update, or if the next round
+// began before the outcome was known.
 func (n *newRowCounter) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	if f == wire.FateRoundAbandoned || f == wire.FateMissedRoundEnd {
 		return
@@ -109,8 +110,9 @@ func (p *TaskDataLoader) awaitsNewRows() bool {
 	return a.MinNewRows > 0 && a.Phase == wire.PhaseIdle && p.core.IsConnected
 }
 
-// checkForAwaitedNewRows checks the source while the next round waits for new rows and the agent has too few. If the
-// agent has enough, it reports their number in a hello, because the end of a round voids earlier reports.
+// checkForAwaitedNewRows checks the source for new rows while the next round waits for new rows and the agent has too
+// few. If the agent has enough new rows, it reports their number in a hello message, because the end of a round
+// invalidates earlier reports.
 func (p *TaskDataLoader) checkForAwaitedNewRows(now time.Time) {
 	if !p.awaitsNewRows() || now.Before(p.newRows.checkAt) {
 		return
@@ -118,7 +120,7 @@ func (p *TaskDataLoader) checkForAwaitedNewRows(now time.Time) {
 	p.newRows.checkAt = now.Add(newRowsCheckInterval)
 	least := uint64(p.core.LastAnnouncement.Announcement.MinNewRows)
 	switch tooFew := uint64(p.newRows.countNewRows(p.core.ObeyedPosition.Run, p.prepared)) < least; {
-	case tooFew && now.Before(p.nextSourceCheckAt): // the source was checked recently
+	case tooFew && now.Before(p.nextSourceCheckAt): // The source was checked recently.
 		p.newRows.checkAt = p.nextSourceCheckAt
 	case tooFew:
 		p.rereadChangedRows()

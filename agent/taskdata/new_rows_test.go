@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSettledRows checks that the report names the newest round whose update is in the model, even if its rows are
-// unknown, because the coordinator ignores reports made before that round.
+// TestSettledRows checks that the agent's report of new rows contains the newest round whose update is in the model,
+// even if the rows of that update are unknown. The coordinator ignores reports that were made before that round.
 func TestSettledRows(t *testing.T) {
 	trained := func(r wire.RoundID, rows int) newRowCounter {
 		return newRowCounter{run: 7, currentRoundRows: trainedRowsEnd{round: r, rowCount: rows}}

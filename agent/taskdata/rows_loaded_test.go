@@ -8,14 +8,14 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TestRowsLoadedPending checks that too few data are a condition but no error, and that the log names them once,
-// although their number changes with each reading.
+// TestRowsLoadedPending checks that too few rows raise a condition but are no error, and that the problem is logged
+// once, although the number of rows changes with each reading.
 func TestRowsLoadedPending(t *testing.T) {
 	waiting := &data.FileError{Problem: "the readings span only 5s", IsPending: true}
 	for _, tt := range []struct {
 		event   RowsLoaded
 		log     observe.LogLevel
-		message string // empty if nothing is logged
+		message string // expected log message; empty if nothing is logged
 		problem string
 	}{
 		{RowsLoaded{Problem: waiting}, observe.Info, "waiting for more data",

@@ -81,8 +81,8 @@ var (
 			"rounds.")
 )
 
-// troubleKinds returns the kinds of trouble with doubtful data, during which readings still arrive. If doubtful is
-// false, it returns all other kinds.
+// troubleKinds returns the kinds of trouble with a data source. If doubtful is true, it returns the kinds with doubtful
+// data, during which readings still arrive. Otherwise it returns all other kinds.
 func troubleKinds(doubtful bool) []data.TroubleKind {
 	return slices.DeleteFunc(data.TroubleKinds(),
 		func(k data.TroubleKind) bool { return k.ReadingsStillArrive() != doubtful })
@@ -116,7 +116,7 @@ func (e SourceReportReceived) Describe(d *observe.EventDescription) {
 		if name := "data (" + string(kind) + ")"; len(texts[kind]) > 0 {
 			d.RaiseCondition(name, strings.Join(texts[kind], "; "), kind.Remedy())
 		} else {
-			d.ResolveCondition(name) // also resolves a condition that an earlier agent of this process raised
+			d.ResolveCondition(name) // This also resolves a condition that an earlier agent of this process has raised.
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (e SourceReportReceived) describeColumns(d *observe.EventDescription) {
 		was, known := before[c.Name]
 		if !known {
 			was = &data.ColumnReport{}
-			if i <= maxInputsWithSeries { // all further inputs share one metric series
+			if i <= maxInputsWithSeries { // All further inputs share one metric series.
 				for _, result := range append(observe.NamesAsStrings(data.UnusedReasons()), resultUsed) {
 					d.AddToCounter(dataValues, 0, c.Name, result)
 				}
@@ -167,8 +167,8 @@ func addIncrease(d *observe.EventDescription, input, result string, n, before ui
 	}
 }
 
-// logUnusedValues logs that values of an input are not used for the reason why. It logs only the 1st, 10th, 100th, …
-// such value.
+// logUnusedValues logs that values of an input are not used, with the reason why. It logs only the 1st, 10th, 100th, …
+// unused value.
 func logUnusedValues(d *observe.EventDescription, c *data.ColumnReport, why data.UnusedReason, before uint64) {
 	n := c.Unused[why]
 	if n == 0 || before > 0 && len(strconv.FormatUint(n, 10)) <= len(strconv.FormatUint(before, 10)) {

@@ -96,8 +96,8 @@ type rowsMisfit struct {
 	isPending       bool      // whether the problem ends when more data arrive
 }
 
-// newRowsMisfit returns a rowsMisfit with the problem err; unusable values with equal column and reason are the same
-// problem, whatever their number. The coordinator receives a reason from the closed set, or else the text of the error.
+// newRowsMisfit returns a rowsMisfit with the problem err. Unusable values with the same column and reason are the same
+// problem, whatever their number. The coordinator receives either a reason from a fixed set or the text of the error.
 func newRowsMisfit(err error, retryAt time.Time) *rowsMisfit {
 	m := &rowsMisfit{problem: err.Error(), retryAt: retryAt, isPending: isPending(err)}
 	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxDataProblemReason)
@@ -136,11 +136,12 @@ const (
 	// misfitRetryInterval is the interval between two attempts to read rows that do not fit the task. Even an unchanged
 	// source may have been mounted or become readable.
 	misfitRetryInterval = 10 * time.Minute
-	// checkInterval is the minimum interval between checks for new data. It limits the hellos that new data can cause.
+	// checkInterval is the minimum interval between checks for new data. It limits the hello messages that new data can
+	// cause.
 	checkInterval = 5 * time.Second
 )
 
-// AwaitTask sets the digest of the task that PrepareTask will prepare.
+// AwaitTask sets the digest of the announced task, which PrepareTask will prepare.
 func (p *TaskDataLoader) AwaitTask(task wire.Digest) { p.wantedTaskHash, p.misfit = task, nil }
 
 // PrepareTask reads the rows for a task that has arrived. It calls read, which returns the encoded task, in a
@@ -162,8 +163,8 @@ func (p *TaskDataLoader) PrepareTask(hash wire.Digest, read func() ([]byte, erro
 	})
 }
 
-// LoadTaskRows reads the rows for an encoded task, which may differ from the announced task. If they fit the task, it
-// calls then on the event loop.
+// LoadTaskRows reads the rows for an encoded task, which may differ from the announced task. If the rows fit the task,
+// it calls then on the event loop.
 func (p *TaskDataLoader) LoadTaskRows(hash wire.Digest, blob []byte, then func(*part.PreparedTask)) {
 	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
 		var event RowsLoaded
@@ -227,7 +228,7 @@ func (p *TaskDataLoader) makeRowsReadCallback(l *part.LocalTask, view data.RowSn
 	began time.Time) func() {
 	event.LoadDuration = p.core.Loop.Now().Sub(began)
 	return func() {
-		if l.Hash == p.wantedTaskHash { // false if another task was announced meanwhile
+		if l.Hash == p.wantedTaskHash { // The condition is false if another task was announced in the meantime.
 			p.adoptTaskRows(l, view, unfit, event)
 			p.callbacks.OnTaskOrRowsChanged()
 		}
@@ -283,7 +284,7 @@ func (p *TaskDataLoader) adoptTaskRows(l *part.LocalTask, view data.RowSnapshot,
 }
 
 // RefreshRows checks the source for new data and, in a new run, splits the rows again. It is called when the agent
-// obeys another announcement, because no round uses the rows then.
+// follows another announcement, because at that time no round uses the rows.
 func (p *TaskDataLoader) RefreshRows() {
 	if now := p.prepared; now != nil && p.cfg.HeldOutShare > 0 && p.split.run != p.core.ObeyedPosition.Run &&
 		p.misfit == nil && now.LocalTask == p.announced {
@@ -378,7 +379,7 @@ func (e RowsLoaded) Describe(d *observe.EventDescription) {
 	const condition = "data"
 	d.SetGauge(loadSeconds, e.LoadDuration.Seconds())
 	if isPending(e.Problem) {
-		if !e.WasPending { // the number of readings changes every few seconds
+		if !e.WasPending { // Do not log, since the number of readings changes every few seconds.
 			d.Log(observe.Info, "waiting for more data", "task", e.Task, "reason", e.Problem)
 		}
 		d.RaiseCondition(condition, fmt.Sprintf("not enough data for the task yet: %v", e.Problem),

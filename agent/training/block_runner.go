@@ -17,7 +17,7 @@ type blockRunner struct {
 	mesh          *MeshAccess
 	core          *part.AgentCore
 	lockHandle    *lockHandle
-	ctx           context.Context // context of runBlock
+	ctx           context.Context // context that was passed to runBlock
 	trainEffect   agentround.StartTraining
 	localSteps    LocalStepBlock
 	machine       *d2d.MixingBlock[float32] // state machine of the block; nil if its creation failed
@@ -32,17 +32,18 @@ type blockRunner struct {
 	restRequests   chan bool
 	onBlockStarted func(joined bool)
 	onSaveDue      func()
-	pendingRequest *updateRequest // request of the round that waits for parameters; nil if none
+	pendingRequest *updateRequest // request of the round that waits for parameters; nil if there is none
 }
 
-// newBlockRunner returns the runner of a block of local steps. afford is the number of local steps without mixing, and
-// joins is true if neighbours may have started the block already.
+// newBlockRunner returns the runner of a block of local steps. The parameter afford is the number of local steps
+// without mixing, and joins is true if neighbours may have started the block already.
 func (t *TrainingManager) newBlockRunner(e agentround.StartTraining, p *part.PreparedTask, steps LocalStepBlock,
 	base []float32, afford int,
 	joins bool,
 	turn *lockHandle) (*blockRunner, error) {
 	of := &p.CompiledTask.Task
-	every, mixings := uint64(afford), uint64(1) // default without neighbours: all steps, then one mixing
+	// Without neighbours, the block takes all local steps and then mixes once.
+	every, mixings := uint64(afford), uint64(1)
 	if of.Mixing.IntervalSteps > 0 {
 		every, mixings = uint64(of.Mixing.IntervalSteps), uint64(of.Training.MaxLocalSteps/of.Mixing.IntervalSteps)
 	}
@@ -98,7 +99,7 @@ func (b *blockRunner) runBlock(ctx context.Context) error {
 	}
 	b.ctx, b.pendingEvents = ctx, append(b.pendingEvents, d2d.Start{})
 	for ctx.Err() == nil && !b.machine.HasFinished() {
-		b.collectEvents() // collect events even while local steps need no waiting
+		b.collectEvents() // Collect events even if local steps follow each other without a wait.
 		if len(b.pendingEvents) == 0 {
 			at, ok := b.machine.Deadline()
 			if !ok || b.core.Loop.Now().Before(at) {
@@ -154,7 +155,7 @@ func (b *blockRunner) stepMachine(ev d2d.Event) error {
 	for _, e := range b.machine.Step(b.core.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.PublishMessage:
-			// ignore: neighbours request lost messages again
+			// Ignore the error: neighbours request lost messages again.
 			_ = b.mesh.NeighborBrokerConn.Publish(mqtt.Message{Topic: b.core.Topics.PeerPart(b.core.ID,
 				b.trainEffect.MixingBlockRound,
 				e.TopicPart),

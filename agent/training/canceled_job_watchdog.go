@@ -20,7 +20,7 @@ type canceledJobWatchdog struct {
 // watchJob starts tracking a job with the context ctx. The job must call ended when it ends.
 func (w *canceledJobWatchdog) watchJob(ctx context.Context) (ended func()) {
 	var at time.Time
-	over := false // true after the job has ended; guarded by mu
+	over := false // true after the job has ended; the mutex mu guards it
 	unwatch := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -13,27 +13,29 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// endlessBlock is a block of local steps and mixing that continues across rounds, which only request its parameters. It
-// also continues without the coordinator and after a restart.
+// endlessBlock is a block of local steps and mixing that continues across rounds; a round only requests the block's
+// current parameters. The block also continues while the coordinator is unreachable and after a restart.
 type endlessBlock struct {
-	trainEffect     agentround.StartTraining // neighbours of the block and start of its step schedule
+	// effect that contains the neighbours of the block and the start of its step size schedule
+	trainEffect     agentround.StartTraining
 	taskDigest      wire.Digest
 	prepared        *part.PreparedTask
-	localStepCount  int // number E_k of local steps of this agent
+	localStepCount  int // number E_k of local steps that this agent, agent k, takes
 	cancel          func()
 	finalParameters []float32           // parameters at the end; set after the goroutine has ended
-	requests        chan *updateRequest // holds the request of the newest round
-	restRequests    chan bool           // holds the newest value of mustRest
+	requests        chan *updateRequest // channel that holds the request of the newest round
+	restRequests    chan bool           // channel that holds the newest value of mustRest
 	mustRest        bool
 	failureErr      error // error that ended the block; used only on the event loop
 }
 
-// isRunOver reports whether the run of the block has ended, given the position o of the last obeyed announcement.
+// isRunOver reports whether the run of the block has ended, given the position o of the last announcement that the
+// agent followed.
 func (b *endlessBlock) isRunOver(o wire.AnnouncementPosition) bool {
 	return o != wire.AnnouncementPosition{} && (o.Run != b.trainEffect.Position.Run || o.Phase == wire.PhaseFinished)
 }
 
-// EndBlockIfRunOver ends the endless block if its run is over. It is called when the agent obeys an announcement.
+// EndBlockIfRunOver ends the endless block if its run is over. It is called when the agent follows an announcement.
 func (t *TrainingManager) EndBlockIfRunOver() {
 	if b := t.endless; b != nil && b.isRunOver(t.core.ObeyedPosition) {
 		t.endless = nil
@@ -64,10 +66,12 @@ type BlockOrigin string
 
 // Sources of the initial parameters of an endless block.
 const (
-	BlockFromModel         BlockOrigin = "model"     // base model of the round
-	BlockFromPreviousBlock BlockOrigin = "block"     // parameters of the previous block, with other neighbours
-	BlockFromNeighbor      BlockOrigin = "neighbour" // median of at least 3 neighbours that run the block
-	BlockFromDisk          BlockOrigin = "disk"      // block saved on disk, if too few neighbours have parameters
+	BlockFromModel BlockOrigin = "model" // the block started from the base model of the round
+	// the block started from the parameters of the previous block, which had other neighbours
+	BlockFromPreviousBlock BlockOrigin = "block"
+	// the block started from the median of at least 3 neighbours that run the block
+	BlockFromNeighbor BlockOrigin = "neighbour"
+	BlockFromDisk     BlockOrigin = "disk" // the block was loaded from disk, because too few neighbours had parameters
 )
 
 // BlockOrigins returns all origins. The metrics use them as label values.
@@ -88,7 +92,7 @@ func (t *TrainingManager) answerFromEndlessBlock(q *updateRequest) {
 			return
 		}
 	}
-	// do not restart a failed block, because neighbours expect another step from this start of the agent
+	// Do not restart a failed block, because the neighbours expect other steps from this process of the agent.
 	if err := t.endless.failureErr; err != nil {
 		q.deliverFailure(err)
 		return
@@ -103,7 +107,8 @@ func (t *TrainingManager) beginEndlessBlock(b *endlessBlock, x []float32, from B
 	ctx, cancel := context.WithCancel(t.core.Loop.Context())
 	seed := b.trainEffect.Announcement.Seed
 	if from == BlockFromDisk {
-		seed ^= uint64(t.core.Signer.Epoch) << 32 // avoid repeating the random numbers used before the restart
+		// Avoid repeating the random numbers that were used before the restart.
+		seed ^= uint64(t.core.Signer.Epoch) << 32
 	}
 	turn := t.newLockHandle()
 	steps, err := t.newLocalStepBlock(ctx, &b.trainEffect, b.prepared, x, nil, b.localStepCount,
@@ -168,7 +173,7 @@ func (t *TrainingManager) runEndlessBlock(ctx context.Context, b *endlessBlock, 
 		return
 	}
 	if b.finalParameters = h.parameters; h.machine != nil {
-		_ = h.stepMachine(d2d.StopBlock{}) // ignore: StopBlock causes no local steps, so it cannot fail
+		_ = h.stepMachine(d2d.StopBlock{}) // Ignore the error: StopBlock causes no local steps, so it cannot fail.
 	}
 }
 
@@ -188,8 +193,8 @@ func (t *TrainingManager) failEndlessBlock(b *endlessBlock, h *blockRunner, err 
 	}
 }
 
-// stopBlockAndRemoveFile stops a block and then removes its file. The next block waits for this, because otherwise its
-// own file could be removed.
+// stopBlockAndRemoveFile stops a block and then removes the block's file. The next block waits for the removal;
+// otherwise the removal could delete the next block's file.
 func (t *TrainingManager) stopBlockAndRemoveFile(b *endlessBlock) {
 	b.cancel()
 	t.jobs.Enqueue(t.removeBlockFile)
@@ -214,7 +219,8 @@ func (t *TrainingManager) Start() {
 		return
 	}
 	t.dependencies.LoadTaskRows(b.taskDigest, b.encodedTask, func(p *part.PreparedTask) {
-		if b.isRunOver(t.core.ObeyedPosition) || t.endless != nil { // a round has started another block meanwhile
+		// A round may have started another block in the meantime.
+		if b.isRunOver(t.core.ObeyedPosition) || t.endless != nil {
 			return
 		}
 		b.prepared = p

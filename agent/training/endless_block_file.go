@@ -11,7 +11,8 @@ import (
 
 var littleEndian = binary.LittleEndian
 
-// saveBlock saves an endless block to disk. taken is the number of local steps taken, and x contains the parameters.
+// saveBlock saves an endless block to disk. The parameter taken is the number of local steps taken so far, and x
+// contains the parameters.
 func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) error {
 	e := &b.trainEffect
 	edges := wire.Invitation{Agent: "me", StepSizeWeight: e.StepWeight, MixingBlockRound: e.MixingBlockRound,
@@ -29,7 +30,7 @@ func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) 
 
 // savedBlock is an endless block that an earlier process has saved.
 type savedBlock struct {
-	*endlessBlock // loaded block; nil if none was saved
+	*endlessBlock // loaded block; nil if no block was saved
 	encodedTask   []byte
 	parameters    []float32
 }
@@ -44,7 +45,7 @@ func loadBlock(folder state.Folder) (b savedBlock, err error) {
 
 func parseBlock(in []byte) (b savedBlock, err error) {
 	take := func(n int) (part []byte) {
-		if err == nil && (n < 0 || n > len(in)) { // n may be negative on 32-bit systems
+		if err == nil && (n < 0 || n > len(in)) { // The number n may be negative on 32-bit systems.
 			err = errors.New("the file is too short")
 		}
 		if err != nil {

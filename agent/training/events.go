@@ -68,17 +68,18 @@ var (
 // LocalTrainingFinished reports that the agent has taken the local steps of a round.
 type LocalTrainingFinished struct {
 	Round              wire.RoundID
-	Version            wire.ModelVersion // version of the base model
+	Version            wire.ModelVersion // version of the base model from which the training started
 	LocalSteps         int
 	StepCountReason    learner.StepCountReason
 	StepTime           time.Duration // time per local step, measured or declared
 	RiskBefore         float64
 	RiskAfter          float64
-	HeldOutScore       *learner.Score   // score of the base model on the held-out rows; nil without such rows
-	LocalStepsDuration time.Duration    // duration of all local steps
-	LockWait           time.Duration    // time spent waiting for the training lock, which other federations held
-	MixingStats        *d2d.MixingStats // mixing statistics of the block; nil without mixing
-	BlockDuration      time.Duration    // total duration of the block, including mixing
+	HeldOutScore       *learner.Score // score of the base model on the held-out rows; nil without such rows
+	LocalStepsDuration time.Duration  // total duration of all local steps
+	// time spent waiting for the training lock while the device trained for other federations
+	LockWait      time.Duration
+	MixingStats   *d2d.MixingStats // mixing statistics of the block; nil without mixing
+	BlockDuration time.Duration    // total duration of the block, including mixing
 }
 
 // Describe implements observe.Event.

@@ -38,7 +38,7 @@ func (t *TrainingManager) PrepareFinetuning(version wire.ModelVersion) func(cont
 
 // run fine-tunes the model m. It leaves the model unchanged if the local steps diverge.
 func (f *finetuning) run(ctx context.Context, m *modelfile.Model) error {
-	p, err := task.Compile[float32](f.task) // separate instance, because training may run concurrently
+	p, err := task.Compile[float32](f.task) // Use a separate instance, because training may run concurrently.
 	if err != nil {
 		return err
 	}

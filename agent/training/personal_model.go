@@ -16,11 +16,12 @@ import (
 // personalModelWrite describes the file write for personal parameters (see state.RetriedWrite).
 const personalModelWrite = "save the personal parameters"
 
-// personalModelStore stores the agent's personal parameters: its own tensors of a model, or v_k of ditto. Successive
-// blocks train them, and models for predictions contain them.
+// personalModelStore stores the agent's personal parameters: either the model's tensors that are not shared, or the
+// personal model v_k of the method ditto for agent k. Successive blocks train these parameters, and models for
+// predictions contain them.
 //
 // It also keeps the parameters before the last round that has trained them. If a crash interrupts that round, the round
-// starts from them again and computes the same bits.
+// starts from the earlier parameters again and computes bitwise the same result.
 type personalModelStore struct {
 	slots *state.FileSlots
 
@@ -36,8 +37,8 @@ type personalState struct {
 	parametersBefore, parametersAfter []float32 // personal parameters before and after lastTrainedRound
 }
 
-// personalModelID identifies the model to which personal parameters belong. Parameters are kept if the task changes but
-// run and tensors remain equal.
+// personalModelID identifies the model to which personal parameters belong. If the task changes, the parameters are
+// kept as long as the run and the tensors remain equal.
 type personalModelID struct {
 	run wire.RunID
 	// hashes of the tensor schemas of the shared and personal parameters
@@ -48,8 +49,8 @@ func personalModelIDOf(run wire.RunID, p *task.CompiledTask[float32]) personalMo
 	return personalModelID{run, p.UpdateSchema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
 }
 
-// parametersAtRoundStart returns the personal parameters at the start of a round, or nil if the model has none. For
-// noRound it returns the current parameters, and the caller must not modify them.
+// parametersAtRoundStart returns the personal parameters at the start of a round, or nil if the model has none. For the
+// round noRound it returns the current parameters. The caller must not modify the result.
 func (k *personalModelStore) parametersAtRoundStart(key personalModelID, round wire.RoundID) []float32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -62,7 +63,7 @@ func (k *personalModelStore) parametersAtRoundStart(key personalModelID, round w
 	return k.parametersAfter
 }
 
-// noRound is a number that no round has.
+// noRound is a round number that does not belong to any round.
 const noRound wire.RoundID = math.MaxUint64
 
 // saveTrainedParameters stores personal parameters after a round has trained them.
@@ -106,8 +107,8 @@ func (k *personalModelStore) load() error {
 	})
 }
 
-// setPersonalParameters sets the personal parameters at the start of the round. If none are stored, it initialises them
-// from the task's initial model w_0 or with an external program.
+// setPersonalParameters sets the personal parameters at the start of the round. If no parameters are stored, it
+// initialises them from the task's initial model w_0 or with an external program.
 func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	p, e := q.prepared.CompiledTask, &q.trainEffect
 	if !p.HasPersonalPart() {
@@ -133,8 +134,8 @@ func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	return nil
 }
 
-// savePersonalParameters saves the personal parameters after the round. It is called before the update is saved, so
-// that the disk never contains an update without them.
+// savePersonalParameters saves the personal parameters after the round. It must be called before the update is saved,
+// so that the disk never contains an update without the personal parameters that belong to it.
 func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) {
 	if out.OwnParameters == nil {
 		return
@@ -167,7 +168,7 @@ func (t *TrainingManager) PredictionParameters(p *task.CompiledTask[float32], ru
 	switch {
 	case own != nil:
 	case p.Task.Personal.UsesDitto:
-		return shared // used before the agent has trained personal parameters
+		return shared // These parameters are used before the agent has trained personal parameters.
 	case p.Task.External.IsEnabled():
 		return nil
 	default:

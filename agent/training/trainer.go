@@ -10,12 +10,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trainer computes updates and statistics from the agent's data; LocalTrainer is the usual implementation, and the
-// laboratory wraps it (lab/slow, lab/liar). internal/testkit/trainers contains the conformance tests for all trainers.
+// Trainer computes updates and statistics from the agent's data. LocalTrainer is the usual implementation, and
+// experiments wrap it (lab/slow, lab/liar). The package internal/testkit/trainers contains the conformance tests for
+// all trainers.
 type Trainer interface {
-	// NewBlock prepares the local steps of block r, and must be fast because the event loop may wait for it. No step
-	// begins after ctx has ended, and between two steps the block calls j.ShouldStop, in which the device may train for
-	// another federation.
+	// NewBlock prepares the local steps of a block in round r. It must be fast, because the event loop may wait for it.
+	// No step begins after ctx has ended. Between two steps the block calls j.ShouldStop, during which the device may
+	// train for another federation.
 	NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 		j task.LocalJob[float32]) (LocalStepBlock,
 		error)
@@ -30,16 +31,16 @@ type Trainer interface {
 type LocalStepBlock interface {
 	// TakeSteps takes the local steps from first to last and updates x in place. Steps are numbered from 1.
 	TakeSteps(x []float32, first, last uint64) error
-	// OutcomeFromBase returns the change from base to the parameters x and resets the step count. Without mixing it may
-	// overwrite x.
+	// OutcomeFromBase returns the change from base to the parameters x and resets the step count. Without mixing,
+	// OutcomeFromBase may overwrite x.
 	OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error)
 }
 
 // ScoringBlock is a LocalStepBlock that can score models on its own rows.
 type ScoringBlock interface {
 	LocalStepBlock
-	// Score returns the score of a model on held-out rows, or nil if there are none. It is called after the block's
-	// local steps, and unknown values are NaN.
+	// Score returns the score of a model on held-out rows, or nil if there are no such rows. It is called after the
+	// block's local steps. Unknown values in the score are NaN.
 	Score(model []float32) (*learner.Score, error)
 }
 

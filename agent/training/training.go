@@ -22,8 +22,8 @@ import (
 type Config struct {
 	// Trainer takes the local steps. The default is a LocalTrainer.
 	Trainer Trainer
-	// DeclaredStepTime is the configured time per local step, from which the number of local steps is computed. 0 means
-	// that the agent measures the time.
+	// DeclaredStepTime is the configured time per local step, from which the number of local steps is computed. The
+	// value 0 means that the agent measures the time.
 	DeclaredStepTime time.Duration
 	// LockShare is the federation's share of the device's training lock, if the device takes part in several
 	// federations.
@@ -46,7 +46,8 @@ type MeshAccess struct {
 	NeighborBrokerConn mqtt.Conn
 	BlockInbox         <-chan mqtt.Message // neighbours' messages for the current block
 	BlockWaiter        host.JobWaiter      // notifies the current block of new messages
-	// MakeExchangeConfig returns the configuration of a block with the given number of mixing steps; 0 = endless.
+	// MakeExchangeConfig returns the configuration of a block with the given number of mixing steps; 0 means an endless
+	// block.
 	MakeExchangeConfig func(e agentround.StartTraining, t *wire.Task, mixings uint64) d2d.MessageExchangeConfig[float32]
 }
 
@@ -56,7 +57,7 @@ type UpdateUploader interface {
 	NextUpdateSequence() uint64
 	// PackUpdate encodes a change of the model and stores the result in u. It must be safe for concurrent use.
 	PackUpdate(u *part.LocalUpdate, e *agentround.StartTraining, t *task.CompiledTask[float32], change []float32) error
-	// SaveUpdate saves an update to disk and must be safe for concurrent use. It calls over on the event loop to check
+	// SaveUpdate saves an update to disk. It must be safe for concurrent use. It calls over on the event loop to check
 	// whether the round has ended.
 	SaveUpdate(u *part.LocalUpdate, over func() bool)
 	// SetCurrentUpdate sets the update to send when the round state machine requests this.
@@ -81,10 +82,10 @@ type TrainingManager struct {
 	dependencies      TrainingDependencies
 	personalModels    personalModelStore
 	stepTimeEstimator learner.StepTimeEstimator
-	jobs              *host.SerialJobQueue // queue of training jobs
+	jobs              *host.SerialJobQueue // queue in which training jobs run one after another
 	watchdog          canceledJobWatchdog
 	cancelRound       func()        // cancels the training for the current round
-	endless           *endlessBlock // running endless block; nil if none
+	endless           *endlessBlock // endless block that is running; nil if there is none
 	saved             savedBlock    // endless block from disk, resumed when the agent starts
 }
 
@@ -176,7 +177,8 @@ func declineReasonOf(err error) wire.DeclineReason {
 	return wire.DeclineBadData
 }
 
-// newLocalStepBlock prepares the local steps of a block. draws is the round that seeds the random numbers.
+// newLocalStepBlock prepares the local steps of a block. The parameter draws is the round that determines the seed of
+// the random numbers.
 func (t *TrainingManager) newLocalStepBlock(ctx context.Context, e *agentround.StartTraining, p *part.PreparedTask,
 	base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *lockHandle) (LocalStepBlock, error) {

@@ -11,27 +11,30 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TrainingLock is held by the federation that trains. All agents of a device share it, so one at a time takes local
-// steps. The waiting federation with the least training time is next; among equals, the one that has waited longest.
+// TrainingLock is held by the federation that trains. All agents of a device share the lock, so that only one agent at
+// a time takes local steps. The next holder is the waiting federation that has trained for the shortest time; among
+// equals, it is the federation that has waited longest.
 //
-// The holder yields between local steps: at the end of a time slice if a waiting federation has not trained longer, and
-// at once if one is a time slice behind. The zero value is ready for use.
+// The holder yields the lock between local steps: at the end of a time slice if a waiting federation has not trained
+// longer, and at once if a waiting federation has trained less by at least a time slice. The zero value is ready for
+// use.
 type TrainingLock struct {
-	queueLength atomic.Int32 // length of queue; read without mu between local steps
+	queueLength atomic.Int32 // length of queue, which is read without the mutex mu between local steps
 
 	mu                sync.Mutex
 	holder            *lockHandle
 	queue             []*lockHandle // waiting jobs in order of arrival
-	acquiredAt        time.Time     // time when the current holder acquired the lock
-	usageCountedUntil time.Time     // time up to which the holder's usedTime is counted
-	minUsedTime       time.Duration // minimum usedTime of holder and queue; never decreases
+	acquiredAt        time.Time     // time at which the current holder acquired the lock
+	usageCountedUntil time.Time     // time up to which usedTime of the holder is counted
+	minUsedTime       time.Duration // minimum usedTime of the holder and the queue; it never decreases
 }
 
 // TrainingLockShare is a federation's share of the training lock of its device.
 type TrainingLockShare struct {
 	trainingLock   *TrainingLock
 	federationName string
-	usedTime       time.Duration // time of holding the lock, raised after idle periods
+	// total time for which the federation has held the lock; it is raised after idle periods
+	usedTime time.Duration
 }
 
 // NewShare returns the share of a federation. While other federations wait for the lock, they report name as the
@@ -66,7 +69,7 @@ func (t *TrainingManager) newLockHandle() *lockHandle {
 // yieldBetweenSteps yields the lock if another federation's turn has come. It is called between two local steps.
 func (h *lockHandle) yieldBetweenSteps(ctx context.Context) {
 	if h.trainingLock.queueLength.Load() > 0 {
-		_ = h.acquire(ctx) // ignore: the job checks ctx itself
+		_ = h.acquire(ctx) // Ignore the error: the job checks ctx itself.
 	}
 }
 
@@ -84,7 +87,7 @@ func (h *lockHandle) acquire(ctx context.Context) error {
 		t.mu.Unlock()
 		return nil
 	}
-	// limits the advantage after idle time to one time slice
+	// Limit the advantage after idle time to one time slice.
 	h.usedTime = max(h.usedTime, t.minUsedTime-lockTimeSlice)
 	t.queue = append(t.queue, h)
 	if t.holder == nil {
@@ -165,8 +168,8 @@ func (t *TrainingLock) nextInQueue() int {
 	return next
 }
 
-// mustYield reports whether the holder must yield the lock. It must yield at once to a federation that is one time
-// slice behind, and otherwise at the end of its time slice.
+// mustYield reports whether the holder must yield the lock. It must yield at once to a federation that has trained less
+// by at least a time slice, and otherwise at the end of its time slice.
 func (t *TrainingLock) mustYield(now time.Time) bool {
 	i := t.nextInQueue()
 	if i < 0 {
@@ -198,7 +201,7 @@ var (
 )
 
 // LockAwaited reports that training waits while the device trains for another federation. HolderFederation is empty
-// after the wait, and waits of less than 100 ms are not reported.
+// when the wait has ended. Waits of less than 100 ms are not reported.
 type LockAwaited struct {
 	HolderFederation string
 	Waited           time.Duration

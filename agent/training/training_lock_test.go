@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 )
 
-// lane simulates a federation of a device, which trains one block of local steps after another.
+// lane simulates one federation of a device, which trains one block of local steps after another.
 type lane struct {
 	t       *testing.T
 	share   *TrainingLockShare
@@ -76,8 +76,8 @@ func lanes(t *testing.T, names ...string) []*lane {
 	return all
 }
 
-// TestTurnShares checks that busy federations get equal time, whatever their blocks. Their times always differ by at
-// most two time slices, and one trains at a time.
+// TestTurnShares checks that federations that always want to train get equal time, whatever the length of their blocks.
+// The total times must differ by at most two time slices, and only one federation may train at a time.
 func TestTurnShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lanes(t, "large", "small", "mixing")
@@ -104,8 +104,8 @@ func TestTurnShares(t *testing.T) {
 	})
 }
 
-// TestTurnAwaited checks that neither of two federations waits longer than a time slice and a step, wherever the
-// other's blocks end.
+// TestTurnAwaited checks that neither of two federations waits longer than a time slice plus a step, whenever the
+// blocks of the other federation end.
 func TestTurnAwaited(t *testing.T) {
 	for steps := 1; steps <= 31; steps++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestTurnAwaited(t *testing.T) {
 	}
 }
 
-// TestTurnNotSaved checks that a federation does not accumulate time while idle, so that the other one is not blocked
-// for long.
+// TestTurnNotSaved checks that a federation does not accumulate training time while it is idle, so that it cannot block
+// the other federation for long.
 func TestTurnNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lanes(t, "old", "new")
@@ -155,8 +155,8 @@ func TestTurnNotSaved(t *testing.T) {
 	})
 }
 
-// TestTurnOrder checks that the waiting federation that has trained least is next, and among equals the first in the
-// queue. An abandoned wait does not change the order. All waits are reported.
+// TestTurnOrder checks that the waiting federation that has trained least is next, and among equals the first
+// federation in the queue. A federation that stops waiting must not change the order. All waits must be reported.
 func TestTurnOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lanes(t, "holder", "more", "first", "gone", "second")

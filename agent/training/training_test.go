@@ -43,8 +43,8 @@ func (u *uploads) SaveUpdate(update *part.LocalUpdate, over func() bool) {
 }
 func (u *uploads) SetCurrentUpdate(update *part.LocalUpdate) { u.made = append(u.made, update) }
 
-// TestTrain checks that a round produces one update, which is saved if it is for the coordinator. A cancelled round
-// produces none. If the local steps diverge, the round fails with the reason.
+// TestTrain checks that training for a round produces one update, which is saved if it must be sent to the coordinator.
+// A cancelled round must produce no update. If the local steps diverge, the round must fail with the correct reason.
 func TestTrain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		feature    float32
@@ -119,7 +119,7 @@ func TestTrain(t *testing.T) {
 					},
 					NextDeadline: func() time.Time { return deadline }, OnDeadline: func(time.Time) {},
 				})
-				p.CancelRoundTraining() // as at the end of the round
+				p.CancelRoundTraining() // Cancel the training, as at the end of a round.
 				loop.CancelAndAwaitJobs()
 				if !errors.Is(err, ended) {
 					t.Fatal(err)

@@ -18,12 +18,12 @@ import (
 type updateRequest struct {
 	training             *TrainingManager
 	ctx                  context.Context // context that ends with the round
-	cancel               func()          // cancels ctx
+	cancel               func()          // function that cancels ctx
 	trainEffect          agentround.StartTraining
 	prepared             *part.PreparedTask
 	baseParameters       []float32 // base model; includes personal parameters after the block starts
 	ownParametersAtStart []float32 // initial personal parameters; nil if the task has none
-	localStepCount       int       // number E_k of local steps that this agent takes
+	localStepCount       int       // number E_k of local steps that this agent, agent k, takes
 	sizingReason         learner.StepCountReason
 	began                time.Time
 	requestSequence      uint64
@@ -35,7 +35,7 @@ func (q *updateRequest) computeStatistics() {
 		defer q.training.watchdog.watchJob(q.ctx)()
 		u, turn := q.newUpdate(), q.training.newLockHandle()
 		if turn.acquire(q.ctx) != nil {
-			return // the round is over
+			return // The round is over.
 		}
 		v, err := q.training.cfg.Trainer.Moments(q.prepared.CompiledTask, q.prepared.TrainingRows)
 		turn.release()
@@ -59,7 +59,7 @@ func (q *updateRequest) trainFiniteBlock() {
 	t.jobs.Enqueue(func() {
 		defer cancel()
 		defer t.watchdog.watchJob(q.ctx)()
-		turn := t.newLockHandle() // the lock is acquired before parameters are allocated
+		turn := t.newLockHandle() // Acquire the lock before parameters are allocated.
 		if err := turn.acquire(timely); err != nil {
 			q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{},
 				fmt.Errorf("the device is training for another federation: %w",
@@ -122,7 +122,7 @@ func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err err
 		}
 	}
 	if scorer, scores := b.localSteps.(ScoringBlock); err == nil && scores {
-		var lost error // error of scoring; the round then continues without a score
+		var lost error // error of scoring the base model; the round then continues without a score
 		if event.HeldOutScore, lost = scorer.Score(q.baseParameters); lost != nil {
 			q.training.core.Logger.Warn("cannot evaluate the base model on the held-out rows", "err", lost)
 		}
@@ -139,7 +139,7 @@ func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err err
 // update is computed again.
 const maxCheapRecomputeTime = 50 * time.Millisecond
 
-// newUpdate returns an update for the round, still without its payload.
+// newUpdate returns an update for the round that does not have a payload yet.
 func (q *updateRequest) newUpdate() *part.LocalUpdate {
 	e := &q.trainEffect
 	return &part.LocalUpdate{RequestSequence: q.requestSequence, Epoch: e.Position.Epoch, Run: e.Position.Run,

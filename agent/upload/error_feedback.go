@@ -15,27 +15,26 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// residual is the part of an agent's changes that the codec top_k has not sent. It is added to the next change, and the
-// sum x = Δ + e is encoded. The next residual depends on the fate of that update:
+// residual is the part of an agent's changes that the codec top_k has not sent. It is added to the next change Δ of the
+// model, and the sum x = Δ + e is encoded, where e is the residual. The next residual depends on what happens to the
+// encoded update: if the update was aggregated, the residual is x without the elements that were sent; if the
+// coordinator did not use the update, the residual is x; if an aggregation rule left the update out, or the outcome is
+// unknown, the residual is 0.
 //
-//   - aggregated: x without the elements that were sent
-//   - not used by the coordinator: x
-//   - left out by an aggregation rule, or unknown: 0
-//
-// Whether the update was accepted or late does not determine its fate.
+// Whether the update was accepted or late does not determine the next residual.
 type residual struct {
 	run        wire.RunID
 	round      wire.RoundID // round of the last update included in the residual
 	schemaHash wire.Digest  // hash returned by schemaHashOf for the update
-	elements   []float32    // residual e, or sum x while the fate is pending; nil means zero
-	// pendingUpdateHash is the hash of the last update while its fate is unknown, and packedUpdate is the payload of
+	elements   []float32    // residual e, or the sum x while the outcome of the update is unknown; nil means zero
+	// pendingUpdateHash is the hash of the last update while its outcome is unknown, and packedUpdate is the payload of
 	// that update.
 	pendingUpdateHash wire.Digest
 	packedUpdate      []byte
 }
 
-// schemaHashOf returns a hash of the tensor schema and the column standardisation. Changes of the model can be added
-// only if their hashes are equal.
+// schemaHashOf returns a hash of the tensor schema and of the standardisation of the columns. Two changes of the model
+// can be added only if their hashes are equal.
 func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
 	schema := p.UpdateSchema(wire.KindTraining).Hash()
 	b := schema[:]
@@ -47,13 +46,13 @@ func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
 	return sha256.Sum256(b)
 }
 
-// afterFate returns the residual after the coordinator has reported the fate f of the last update.
+// afterFate returns the residual after the coordinator has reported the outcome f of the last update.
 func (r *residual) afterFate(f wire.UpdateFate) residual {
 	next := residual{run: r.run, round: r.round, schemaHash: r.schemaHash}
 	switch f {
 	case wire.FateAggregated:
 		next.elements = slices.Clone(r.elements)
-		for at := 0; at+8 <= len(r.packedUpdate); at += 8 { // remove the elements that the update contained
+		for at := 0; at+8 <= len(r.packedUpdate); at += 8 { // Remove the elements that the update contained.
 			if i := int(littleEndian.Uint32(r.packedUpdate[at:])); i < len(next.elements) {
 				next.elements[i] = 0
 			}
@@ -87,7 +86,7 @@ func (f *errorFeedback) addResidualToChange(u *part.LocalUpdate, p *task.Compile
 	u.SchemaHash, u.UncompressedChange = schemaHashOf(p), slices.Clone(change)
 	if e.run != u.Run || e.schemaHash != u.SchemaHash || len(e.elements) != len(change) ||
 		!e.pendingUpdateHash.IsZero() {
-		// the residual does not fit this change or its fate is unknown
+		// The residual does not fit this change, or the outcome of the last update is unknown.
 		u.ResidualLost = len(e.elements) > 0
 		return u.UncompressedChange
 	}
@@ -100,18 +99,18 @@ func (f *errorFeedback) addResidualToChange(u *part.LocalUpdate, p *task.Compile
 	return u.UncompressedChange
 }
 
-// newPendingResidual returns the residual after an update whose fate is still unknown.
+// newPendingResidual returns the residual after an update whose outcome is still unknown.
 func newPendingResidual(u *part.LocalUpdate) residual {
 	return residual{run: u.Run, round: u.Round, schemaHash: u.SchemaHash, elements: u.UncompressedChange,
 		pendingUpdateHash: u.PayloadManifest.Hash, packedUpdate: u.PayloadBytes}
 }
 
-// isFateApplied reports whether the residual already includes the fate of round r's update.
+// isFateApplied reports whether the residual already includes the outcome of round r's update.
 func (f *errorFeedback) isFateApplied(run wire.RunID, r wire.RoundID) bool {
 	return f.residual.run == run && f.residual.round >= r && f.residual.pendingUpdateHash.IsZero()
 }
 
-// applyFateToResidual updates the residual after the coordinator has reported the fate f of round r's update.
+// applyFateToResidual updates the residual after the coordinator has reported the outcome f of round r's update.
 func (p *UpdateUploader) applyFateToResidual(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	left := p.feedback.residual
 	if u := p.current; u != nil && u.UncompressedChange != nil && u.Round == r {
@@ -122,9 +121,9 @@ func (p *UpdateUploader) applyFateToResidual(run wire.RunID, r wire.RoundID, f w
 	}
 }
 
-// keepReleasedResidual sets the residual after the agent has released the update u, and keeps it unchanged if u was
-// never sent. The residual stays pending while the fate of u is unknown, and it is discarded if u was refused for its
-// norm or a conflict, because the next update would be even longer.
+// keepReleasedResidual sets the residual after the agent has released the update u. It keeps the residual unchanged if
+// u was never sent. The residual stays pending while the outcome of u is unknown. It is discarded if u was refused for
+// its norm or a conflict, because the next update would have an even larger norm.
 func (p *UpdateUploader) keepReleasedResidual(u *part.LocalUpdate, refused wire.UpdateRefusalReason) {
 	if u.UncompressedChange == nil || p.feedback.isFateApplied(u.Run, u.Round) {
 		return
@@ -206,8 +205,8 @@ var (
 // The next update includes the residual.
 type ResidualChanged struct {
 	Round wire.RoundID
-	Norm  float64 // ‖e‖₂
-	// true if the residual was discarded, because the last update's fate is unknown or the run has changed
+	Norm  float64 // Euclidean norm ‖e‖₂ of the residual e
+	// whether the residual was discarded, because the outcome of the last update is unknown or the run has changed
 	ResidualLost bool
 }
 

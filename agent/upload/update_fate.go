@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FindUpdateFate determines whether the coordinator has used an update after its round has ended. It reads the outcome
-// in the announcement or requests the fate in the next hello.
+// FindUpdateFate determines whether the coordinator has used an update after the update's round has ended. It reads the
+// outcome in the announcement, or requests the outcome in the next hello message.
 func (p *UpdateUploader) FindUpdateFate(e agentround.FindUpdateFate) {
 	if e.LastEndedRound == e.Round && e.RoundOutcome.Inline != nil {
 		if o, err := wire.DecodeRoundOutcome(e.RoundOutcome.Inline); err == nil && o.Round == e.Round {
@@ -20,10 +20,10 @@ func (p *UpdateUploader) FindUpdateFate(e agentround.FindUpdateFate) {
 	p.core.HandleRoundEvent(agentround.UpdateFateUnknown{})
 }
 
-// AwaitsUpdateFate reports whether the agent waits for the fate of an update.
+// AwaitsUpdateFate reports whether the agent waits to learn if the coordinator has used an update.
 func (p *UpdateUploader) AwaitsUpdateFate() bool { return p.fateRequest != wire.UpdateFateRequest{} }
 
-// receiveFateAnswer processes the coordinator's answer about the fate of an update.
+// receiveFateAnswer processes the coordinator's answer about whether an update was used.
 func (p *UpdateUploader) receiveFateAnswer(h wire.Header, m wire.UpdateFateAnswer) {
 	if p.fateRequest == (wire.UpdateFateRequest{Round: h.Round,
 		Update: m.Update}) && p.core.ObeyedPosition.Run == h.Run {
@@ -45,7 +45,8 @@ var settledUpdates = observe.CounterByLabel("updates_settled_total",
 		"time), abandoned with the round, or unknown.",
 	"fate", observe.StringerNames(wire.UpdateFates()))
 
-// UpdateFateReceived reports whether the coordinator has used an update, after its round has ended.
+// UpdateFateReceived reports whether the coordinator has used an update. It is emitted after the update's round has
+// ended.
 type UpdateFateReceived struct {
 	Round wire.RoundID
 	Fate  wire.UpdateFate

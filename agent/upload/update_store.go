@@ -15,7 +15,8 @@ import (
 const (
 	updateWrite   = "save the update"
 	updateRemoval = "remove the old update"
-	// residualWrite must succeed before the update's file is removed, because that file also contains the residual.
+	// residualWrite must succeed before the update's file is removed, because the update's file also contains the
+	// residual.
 	residualWrite = "save the unsent residual"
 )
 
@@ -34,13 +35,13 @@ func (s *updateStore) saveIfNewest(u *part.LocalUpdate) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if u.RequestSequence < s.newestSequence {
-		return nil // the update's round is over
+		return nil // The update's round is over.
 	}
 	s.newestSequence = u.RequestSequence
 	return saveUpdate(s.slots, u)
 }
 
-// discardEarlier ensures that updates with a lower sequence number are no longer saved.
+// discardEarlier ensures that updates with a lower sequence number are no longer written to disk.
 func (s *updateStore) discardEarlier(sequence uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

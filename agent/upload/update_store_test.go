@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestStore checks that an update survives a restart until it is released.
+// TestStore checks that a saved update is available after a restart, until the update is released.
 func TestStore(t *testing.T) {
 	dir := t.TempDir()
 	p := newPart(t, dir)

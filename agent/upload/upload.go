@@ -22,21 +22,22 @@ type UpdateUploader struct {
 	minUplinkRate transfer.LinkRate
 	onUpdateFate  func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)
 
-	current               *part.LocalUpdate           // update of the current round; nil if none
-	mayHaveBeenSent       bool                        // true if the coordinator may have received the update
-	updateBeingSaved      *part.LocalUpdate           // update that is sent after it has been saved; nil if none
-	sender                *transfer.UpdateSender      // state machine that sends the update; nil if none is sent
-	updateBeingSent       *part.LocalUpdate           // update that sender is sending
-	edgeMeasurements      wire.MixingEdgeMeasurements // measurements of the mixing edges in the newest block
-	fateRequest           wire.UpdateFateRequest      // update whose fate to request in the next hello; zero if none
-	newestRequestSequence uint64                      // sequence number of the newest request for an update
+	current          *part.LocalUpdate           // update of the current round; nil if none
+	mayHaveBeenSent  bool                        // true if the coordinator may have received the update
+	updateBeingSaved *part.LocalUpdate           // update that is sent after it has been saved; nil if none
+	sender           *transfer.UpdateSender      // state machine that sends the update; nil if none is sent
+	updateBeingSent  *part.LocalUpdate           // update that the state machine sender is sending
+	edgeMeasurements wire.MixingEdgeMeasurements // measurements of the mixing edges in the newest block
+	// update whose outcome is requested in the next hello message; zero if there is none
+	fateRequest           wire.UpdateFateRequest
+	newestRequestSequence uint64 // sequence number of the newest request for an update
 
 	store    updateStore
 	feedback errorFeedback
 }
 
-// New returns an UpdateUploader with the update and residual saved by an earlier process. rate is the minimum uplink
-// rate in bytes per second, and settled receives the fate of each update.
+// New returns an UpdateUploader with the update and the residual that an earlier process has saved. The parameter rate
+// is the minimum uplink rate in bytes per second. The function settled receives the outcome of each update.
 func New(core *part.AgentCore, rate transfer.LinkRate,
 	settled func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)) (p *UpdateUploader, err error) {
 	p = &UpdateUploader{core: core, minUplinkRate: rate, onUpdateFate: settled,
@@ -83,8 +84,8 @@ func (p *UpdateUploader) PackUpdate(u *part.LocalUpdate, e *agentround.StartTrai
 	return err
 }
 
-// SaveUpdate saves an update to disk and retries until it succeeds or over, called on the event loop, returns true; the
-// update is sent even if saving fails. SaveUpdate is safe for concurrent use.
+// SaveUpdate saves an update to disk and retries until it succeeds, or until over returns true; over is called on the
+// event loop. The update is sent even if saving fails. SaveUpdate is safe for concurrent use.
 func (p *UpdateUploader) SaveUpdate(u *part.LocalUpdate, over func() bool) {
 	write := func() error { return p.store.saveIfNewest(u) }
 	err := write()
@@ -109,7 +110,7 @@ func (p *UpdateUploader) SetCurrentUpdate(u *part.LocalUpdate) {
 func (p *UpdateUploader) SubmitUpdate(e agentround.SubmitUpdate) {
 	u := p.current
 	if u == nil || u.PayloadManifest.Hash != e.UpdateDigest || p.updateBeingSaved == u {
-		return // the update was released, or is sent after saving
+		return // The update was released, or it is sent after it has been saved.
 	}
 	if u.SaveAttempted || u.IsCheapToRecompute {
 		p.sendCurrentUpdate(int(e.InitialCreditChunks))
@@ -129,8 +130,8 @@ func (p *UpdateUploader) SubmitUpdate(e agentround.SubmitUpdate) {
 	})
 }
 
-// sendCurrentUpdate starts sending the current update. The first unsolicited chunks are sent without waiting for the
-// coordinator's permission.
+// sendCurrentUpdate starts sending the current update. The number unsolicited is the number of first chunks that are
+// sent without waiting for the coordinator's permission.
 func (p *UpdateUploader) sendCurrentUpdate(unsolicited int) {
 	if p.sender != nil && p.updateBeingSent == p.current {
 		p.stepSender(transfer.CoordinatorRestarted{})
@@ -146,8 +147,9 @@ func (p *UpdateUploader) sendCurrentUpdate(unsolicited int) {
 	p.stepSender(transfer.Start{})
 }
 
-// ReleaseUpdate stops sending the update of a round that has ended and removes its file; refused is the coordinator's
-// reason for refusing the update, or 0. removeModel removes the file of the round's model in the same write.
+// ReleaseUpdate stops sending the update of a round that has ended, and removes the update's file. The parameter
+// refused is the coordinator's reason for refusing the update, or 0. The function removeModel removes the file of the
+// round's model in the same write.
 func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeModel func() error) {
 	if u := p.current; u != nil {
 		p.keepReleasedResidual(u, refused)
@@ -157,7 +159,7 @@ func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeM
 	p.core.WriteRetrier.AbandonWrite(updateWrite)
 	next := p.newestRequestSequence + 1
 	remove := func() {
-		// ignore: the next start removes the file
+		// Ignore the error: the next start removes the file.
 		_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: updateRemoval,
 			WriteFile: func() error { return p.store.removeUpdate(next, removeModel) }})
 	}
@@ -168,7 +170,7 @@ func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeM
 	// The update's file contains the current residual, so keep the file until the residual itself has been saved.
 	p.store.discardEarlier(next)
 	p.feedback.onResidualSaved = func() {
-		if p.newestRequestSequence < next { // false if the file contains a newer update
+		if p.newestRequestSequence < next { // The condition is false if the file contains a newer update.
 			remove()
 		}
 	}

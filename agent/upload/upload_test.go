@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newPart returns a part whose files are in a folder.
+// newPart returns an UpdateUploader whose files are in the given folder.
 func newPart(t *testing.T, dir string) *UpdateUploader {
 	t.Helper()
 	loop, observer := host.NewEventLoop(nil), testkit.Observer(func(observe.Event) {})
@@ -33,8 +33,8 @@ func newPart(t *testing.T, dir string) *UpdateUploader {
 	return p
 }
 
-// TestSaveOfARoundThatIsOver checks that a failed write is retried only during its round. Otherwise it could replace
-// the next update with an old one.
+// TestSaveOfARoundThatIsOver checks that a failed write of an update is retried only during the update's round. A later
+// retry could replace the next update by an old one.
 func TestSaveOfARoundThatIsOver(t *testing.T) {
 	for name, want := range map[string]bool{"under way": true, "over": false} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			defer cease()
 			p.core.Loop.Go(func() { p.SaveUpdate(u, func() bool { return ctx.Err() != nil }) })
 			if name == "over" {
-				cease() // as release does, before the event loop receives the result
+				cease() // Release the update before the event loop receives the result.
 			}
 			heard, turns := errors.New("heard"), 0
 			if err := p.core.Loop.Run(t.Context(), nil, host.LoopHandlers{
@@ -70,8 +70,8 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 	}
 }
 
-// TestNewestUpdateStays checks that a delayed save of a finished round does not replace the next update, which is
-// already saved.
+// TestNewestUpdateStays checks that a delayed save for a round that has ended does not replace the next update, which
+// is already saved.
 func TestNewestUpdateStays(t *testing.T) {
 	dir := t.TempDir()
 	p := newPart(t, dir)
@@ -94,7 +94,8 @@ func TestNewestUpdateStays(t *testing.T) {
 		p.core.DataJobs.Enqueue(func() { <-busy })
 		first := made(1)
 		p.SetCurrentUpdate(first)
-		p.SubmitUpdate(agentround.SubmitUpdate{UpdateDigest: first.PayloadManifest.Hash}) // waits behind the job
+		// This call waits for the running job.
+		p.SubmitUpdate(agentround.SubmitUpdate{UpdateDigest: first.PayloadManifest.Hash})
 		p.ReleaseUpdate(0, func() error { return nil })
 		next := made(2)
 		p.core.Loop.Go(func() {
@@ -105,7 +106,7 @@ func TestNewestUpdateStays(t *testing.T) {
 	<-saved
 	close(busy)
 	for !p.core.DataJobs.IsIdle() {
-		p.core.Loop.RunOnLoop(func() {}) // until the waiting job has reached the event loop
+		p.core.Loop.RunOnLoop(func() {}) // Wait until the waiting job has reached the event loop.
 	}
 	stop()
 	p.core.Loop.CancelAndAwaitJobs()

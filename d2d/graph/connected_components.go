@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// unionFind is a union-find structure over the nodes of a graph.
+// unionFind is a union-find data structure for the connected components of a graph.
 type unionFind struct {
 	parentByNode   []int
 	componentCount int
@@ -34,7 +34,8 @@ func (f *unionFind) findRoot(i int) int {
 	return i
 }
 
-// uniteNodes merges the components of i and j. The root of a component is its smallest node.
+// uniteNodes merges the components that contain the nodes i and j. The root of a component is the component's smallest
+// node.
 func (f *unionFind) uniteNodes(i, j int) {
 	i, j = f.findRoot(i), f.findRoot(j)
 	if i == j {
@@ -44,8 +45,8 @@ func (f *unionFind) uniteNodes(i, j int) {
 	f.componentCount--
 }
 
-// Components returns the connected components of the graph. Nodes are in ascending order, and components are ordered by
-// their first nodes.
+// Components returns the connected components of the graph. The nodes of a component are in ascending order, and
+// components are ordered by their first nodes.
 func (g *Graph) Components() [][]int {
 	f := newUnionFind(g.nodeCount)
 	for _, e := range g.edges {
@@ -67,12 +68,12 @@ func (g *Graph) Components() [][]int {
 // IsConnected reports whether the graph has exactly one component. A graph without nodes is not connected.
 func (g *Graph) IsConnected() bool { return len(g.Components()) == 1 }
 
-// DisconnectedError reports a graph that is not connected, with its components.
+// DisconnectedError is the error for a graph that is not connected. It contains the graph's components.
 type DisconnectedError struct {
 	Components [][]string // names of the nodes of each component
 }
 
-// RequireConnected returns a [*DisconnectedError] if the graph has several components.
+// RequireConnected returns a [*DisconnectedError] if the graph has more than one component.
 func (g *Graph) RequireConnected() error {
 	components := g.Components()
 	if len(components) == 1 {
@@ -92,7 +93,7 @@ func (g *Graph) RequireConnected() error {
 	return err
 }
 
-// Error returns a text that names the first components and their first nodes.
+// Error returns a text that names the first few components and the first few nodes of each component.
 func (e *DisconnectedError) Error() string {
 	const most = 8
 	parts := make([]string, 0, most)
@@ -107,7 +108,7 @@ func (e *DisconnectedError) Error() string {
 		strings.Join(parts, " "), rest)
 }
 
-// joinFirstWords joins the first words of a list and appends the total number if there are more.
+// joinFirstWords joins the first words of a list. If the list has more words, it appends the total number.
 func joinFirstWords(words []string, with string, most int) string {
 	if len(words) <= most {
 		return strings.Join(words, with)

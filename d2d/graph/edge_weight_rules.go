@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// edgeWeightsByRule returns the weights of a rule, one per edge.
+// edgeWeightsByRule returns the edge weights that a rule computes, one weight per edge.
 func (g *Graph) edgeWeightsByRule(rule spec.EdgeWeightRule) ([]float64, error) {
 	switch rule {
 	case spec.EdgeWeightsMetropolis:
@@ -37,8 +37,9 @@ func constantWeights(g *Graph, weight float64) []float64 {
 	return weights
 }
 
-// bestConstantWeights returns the constant weight a that minimises max(|1 − aλ₁|, |1 − aλ_{n−1}|), where λ₁ and λ_{n−1}
-// are the largest and the smallest nonzero eigenvalue of the Laplacian. For λ_{n−1} = 0 there is no minimum.
+// bestConstantWeights returns one constant weight a for all edges, which minimises max(|1 − aλ₁|, |1 − aλ_{n−1}|). Here
+// λ₁ and λ_{n−1} are the largest and the smallest nonzero eigenvalue of the graph's Laplacian. For λ_{n−1} = 0, no
+// constant weight makes the graph mix.
 func bestConstantWeights(g *Graph) ([]float64, error) {
 	if err := g.RequireConnected(); err != nil {
 		return nil, fmt.Errorf("best-constant weights: %w", err)
@@ -54,9 +55,9 @@ func bestConstantWeights(g *Graph) ([]float64, error) {
 	return constantWeights(g, 2/(lambda[0]+lambda[g.nodeCount-2])), nil
 }
 
-// CapNodeWeightSums scales the weights down symmetrically until the sum Σ_j |w_ij| of each node is at most 1. Each
-// weight is divided by the larger sum of its two ends if that is above 1. Mixing with late flows requires this.
-// Metropolis and maximum-degree weights do not change. dst may be weights.
+// CapNodeWeightSums reduces edge weights w_ij, symmetrically, until the sum Σ_j |w_ij| of each node i is at most 1. It
+// divides each weight by the larger sum of the edge's two ends if that sum is above 1. Mixing with late flows requires
+// such weights. Metropolis and maximum-degree weights do not change. The slices dst and weights may be the same.
 func CapNodeWeightSums(dst []float64, g *Graph, weights []float64) {
 	sums := make([]float64, g.nodeCount)
 	for k, e := range g.edges {

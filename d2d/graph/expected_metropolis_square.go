@@ -2,20 +2,23 @@ package graph
 
 import "gonum.org/v1/gonum/mat"
 
-// expectedMetropolisSquare returns E[W²] if each link is up independently with probability p. W has the Metropolis
-// weights of the active links: w_ij = b_ij/(1 + max(D_i, D_j)), with D the active degrees.
+// expectedMetropolisSquare returns the expectation E[W²] of the squared mixing matrix W if each link is up
+// independently with probability p. W has the Metropolis weights of the active links: w_ij = b_ij/(1 + max(D_i, D_j)),
+// where b_ij is 1 if the link is up and otherwise 0, and D_i is the number of active links of node i.
 //
-// With W = I − L and L = Σ w_l a_l a_lᵀ, E[W²] = I − 2E[L] + E[L²], and a_l a_lᵀ a_k a_kᵀ vanishes unless edges l and k
-// share a node. Therefore only E[w_ij], E[w_ij²] and E[w_ij w_ik] for pairs of edges at a node are needed. Condition on
-// the edges of such a term being up, and on the state of the edge jk that closes the triangle. Then the other edges of
-// i, j and k are disjoint, and their active numbers are independent binomials. Cost: O(Σ_i d_i² max d).
+// With W = I − L and L = Σ w_l a_l a_lᵀ, E[W²] = I − 2E[L] + E[L²], and a_l a_lᵀ a_k a_kᵀ vanishes unless the edges l
+// and k share a node. Therefore only E[w_ij], E[w_ij²] and E[w_ij w_ik] for pairs of edges at a node are needed. To
+// compute such a term, assume that the edges in the term are up, and distinguish whether the edge jk that closes the
+// triangle is up. Then the other edges of the nodes i, j and k are disjoint, and the numbers of active edges among them
+// are independent binomial random numbers. The cost is O(Σ_i d_i² max d) for nodes with d_i links.
 func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	e := newActiveDegreeDistributions(g, p)
 	square := addScaledIdentity(mat.NewSymDense(g.nodeCount, nil), 1)
 	add := func(i, j int, v float64) { square.SetSym(i, j, square.At(i, j)+v) }
 	for _, edge := range g.edges {
 		i, j := edge.I, edge.J
-		c := -2*e.expectedWeight(i, j) + 2*e.expectedSquaredWeight(i, j) // since (a aᵀ)² = 2 a aᵀ for a = e_i − e_j
+		// For a = e_i − e_j, the square of a aᵀ is 2 a aᵀ.
+		c := -2*e.expectedWeight(i, j) + 2*e.expectedSquaredWeight(i, j)
 		add(i, i, c)
 		add(j, j, c)
 		add(i, j, -c)
@@ -23,8 +26,8 @@ func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	for i, neighbours := range e.neighborsByNode {
 		for x, j := range neighbours {
 			for _, k := range neighbours[:x] {
-				// With a = e_i − e_j and b = e_i − e_k, aᵀb = 1, and E[L²] contains both orders of the product: abᵀ +
-				// baᵀ.
+				// With a = e_i − e_j and b = e_i − e_k, the product aᵀb is 1, and E[L²] contains both orders of the
+				// product, abᵀ and baᵀ.
 				c := e.expectedWeightProduct(i, j, k)
 				add(i, i, 2*c)
 				add(i, j, -c)
@@ -38,11 +41,12 @@ func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 
 // activeDegreeDistributions holds the distributions of the node degrees under link failures.
 type activeDegreeDistributions struct {
-	linkUpProbability     float64
-	neighborsByNode       [][]int
-	isAdjacent            [][]bool
-	binomialByLinkCount   [][]float64 // [n][x]: probability that x of n links are up
-	inverseMaxByLinkCount [][]float64 // [n][a + offset·stride], see expectedInverseMax
+	linkUpProbability   float64
+	neighborsByNode     [][]int
+	isAdjacent          [][]bool
+	binomialByLinkCount [][]float64 // probability that x of n links are up, at the indices [n][x]
+	// values for n links at the indices [n][a + offset·stride]; see expectedInverseMax
+	inverseMaxByLinkCount [][]float64
 	inverseMaxStride      int
 }
 
@@ -66,7 +70,8 @@ func newActiveDegreeDistributions(g *Graph, p float64) *activeDegreeDistribution
 	return e
 }
 
-// binomialDistribution returns the binomial distribution of n links, computed from the one of n−1.
+// binomialDistribution returns the binomial distribution of the number of active links among n links, computed from the
+// distribution for n−1 links.
 func binomialDistribution(smaller [][]float64, n int, p float64) []float64 {
 	b := make([]float64, n+1)
 	if n == 0 {
@@ -80,8 +85,8 @@ func binomialDistribution(smaller [][]float64, n int, p float64) []float64 {
 	return b
 }
 
-// newInverseMaxTable tabulates E[1/(1 + max(a, offset + X))] for X binomial with n links, a ≤ max degree and offsets 1
-// and 2.
+// newInverseMaxTable tabulates the expectation E[1/(1 + max(a, offset + X))], where X is the binomial number of active
+// links among n links. The table covers all numbers a up to the maximum degree, and the offsets 1 and 2.
 func (e *activeDegreeDistributions) newInverseMaxTable(n int) []float64 {
 	table := make([]float64, 2*e.inverseMaxStride)
 	for offset := range 2 {
@@ -94,7 +99,8 @@ func (e *activeDegreeDistributions) newInverseMaxTable(n int) []float64 {
 	return table
 }
 
-// expectedInverseMax returns E[1/(1 + max(a, offset + X))] for X binomial with n links. offset is 1 or 2.
+// expectedInverseMax returns the expectation E[1/(1 + max(a, offset + X))], where X is the binomial number of active
+// links among n links. The parameter offset must be 1 or 2.
 func (e *activeDegreeDistributions) expectedInverseMax(a, offset, n int) float64 {
 	return e.inverseMaxByLinkCount[n][(offset-1)*e.inverseMaxStride+a]
 }
@@ -108,7 +114,8 @@ func (e *activeDegreeDistributions) expectedWeight(i, j int) float64 {
 	return e.linkUpProbability * sum
 }
 
-// expectedSquaredWeight returns E[w_ij²].
+// expectedSquaredWeight returns E[w_ij²], the expected square of the Metropolis weight of the edge between nodes i and
+// j.
 func (e *activeDegreeDistributions) expectedSquaredWeight(i, j int) float64 {
 	sum := 0.0
 	for x, q := range e.binomialByLinkCount[len(e.neighborsByNode[i])-1] {
@@ -120,7 +127,8 @@ func (e *activeDegreeDistributions) expectedSquaredWeight(i, j int) float64 {
 	return e.linkUpProbability * sum
 }
 
-// expectedWeightProduct returns E[w_ij w_ik] for two edges at node i.
+// expectedWeightProduct returns E[w_ij w_ik], the expected product of the Metropolis weights of two edges at node i,
+// which lead to the nodes j and k.
 func (e *activeDegreeDistributions) expectedWeightProduct(i, j, k int) float64 {
 	closing, closed := 0, 1.0-e.linkUpProbability
 	if e.isAdjacent[j][k] {

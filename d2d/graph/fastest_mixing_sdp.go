@@ -28,13 +28,13 @@ type fastestMixingSDP struct {
 // matrixInequality is one of the two constraints of the program, that Z = sI + sign·M is positive semidefinite.
 type matrixInequality struct {
 	sign             float64
-	x, z, zInverse   *mat.SymDense // X, Z and Z⁻¹
-	dx, dz           *mat.SymDense // search direction
+	x, z, zInverse   *mat.SymDense // matrices X, Z and Z⁻¹ of the dual and the primal problem
+	dx, dz           *mat.SymDense // search directions for X and Z
 	predictorProduct *mat.SymDense // dX dZ Z⁻¹ of the predictor
 }
 
-// newFastestMixingSDP returns the program at a feasible start: weights with a norm below s, and X a multiple of the
-// identity.
+// newFastestMixingSDP returns the program at a feasible starting point: edge weights whose mixing matrix has a norm
+// below s, and a multiple of the identity matrix as X.
 func newFastestMixingSDP(g *Graph, weights []float64, s float64) *fastestMixingSDP {
 	p := &fastestMixingSDP{graph: g, variables: append(slices.Clone(weights), s)}
 	m := centeredMatrix((&MixingMatrix{Graph: g, EdgeWeights: weights}).DenseMatrix())
@@ -51,10 +51,11 @@ func newFastestMixingSDP(g *Graph, weights []float64, s float64) *fastestMixingS
 
 func (p *fastestMixingSDP) edgeWeights() []float64 { return p.variables[:len(p.graph.edges)] }
 
-// eigenvalueBound returns s, an upper bound of |λ₂|.
+// eigenvalueBound returns the variable s, which is an upper bound of |λ₂|, the second largest absolute eigenvalue of
+// the mixing matrix.
 func (p *fastestMixingSDP) eigenvalueBound() float64 { return p.variables[len(p.graph.edges)] }
 
-// dualityGap returns X•Z.
+// dualityGap returns X•Z, the difference between the objective values of the primal and the dual problem.
 func (p *fastestMixingSDP) dualityGap() float64 {
 	sum := 0.0
 	for k := range p.inequalities {
@@ -63,8 +64,8 @@ func (p *fastestMixingSDP) dualityGap() float64 {
 	return sum
 }
 
-// interiorPointStep performs one step of the method. It reports false if the systems are singular, which happens very
-// near the optimum.
+// interiorPointStep performs one step of the interior-point method. It returns false if the linear systems are
+// singular, which happens very near the optimum.
 func (p *fastestMixingSDP) interiorPointStep() bool {
 	var z mat.Cholesky
 	for k := range p.inequalities {
@@ -78,7 +79,8 @@ func (p *fastestMixingSDP) interiorPointStep() bool {
 	if !ok {
 		return false
 	}
-	// The predictor aims directly at the optimum. Its step length determines how much to recentre.
+	// The predictor aims directly at the optimum. The length of its step determines how strongly the corrector moves
+	// back towards the central path.
 	p.searchDirection(schur, 0)
 	along, aside := p.maxStepLengths()
 	before, after := p.dualityGap(), 0.0
@@ -135,11 +137,12 @@ func (p *fastestMixingSDP) searchDirection(schur blas64.Triangular, centre float
 	return dy
 }
 
-// schurComplement returns the matrix with A_i•(X A_j Z⁻¹), summed over the blocks, in row i and column j.
+// schurComplement returns the matrix of the linear system for dy. The element in row i and column j is A_i•(X A_j Z⁻¹),
+// summed over both matrix inequalities.
 func (p *fastestMixingSDP) schurComplement() *mat.SymDense {
 	m, n := len(p.graph.edges), p.graph.nodeCount
 	schur := mat.NewSymDense(m+1, nil)
-	xs, inverses := make([]float64, n), make([]float64, n) // a_lᵀX and a_lᵀZ⁻¹
+	xs, inverses := make([]float64, n), make([]float64, n) // products a_lᵀX and a_lᵀZ⁻¹ for the edge l
 	for k := range p.inequalities {
 		b := &p.inequalities[k]
 		product := symmetrizedProduct(b.x, b.zInverse)
@@ -159,8 +162,8 @@ func (p *fastestMixingSDP) schurComplement() *mat.SymDense {
 	return schur
 }
 
-// maxStepLengths returns the step lengths of Z along dZ and X along dX: the largest power of 0.9 that keeps them
-// positive definite, less 5 %.
+// maxStepLengths returns the step length of Z along dZ and the step length of X along dX. Each step length is the
+// largest power of 0.9 that keeps the matrix positive definite, reduced by 5 %.
 func (p *fastestMixingSDP) maxStepLengths() (along, aside float64) {
 	along, aside = 1, 1
 	var sum mat.SymDense
@@ -181,7 +184,7 @@ func (p *fastestMixingSDP) maxStepLengths() (along, aside float64) {
 	return 0.95 * along, 0.95 * aside
 }
 
-// edgeQuadraticForm returns aᵀSa for a = e_i − e_j.
+// edgeQuadraticForm returns aᵀSa for the vector a = e_i − e_j of an edge between the nodes i and j.
 func edgeQuadraticForm(s *mat.SymDense, e Edge) float64 {
 	return s.At(e.I, e.I) + s.At(e.J, e.J) - 2*s.At(e.I, e.J)
 }
@@ -194,7 +197,7 @@ func addScaledMatrix(dst *mat.SymDense, c float64, s *mat.SymDense) {
 	}
 }
 
-// traceOfProduct returns A•B = tr AB.
+// traceOfProduct returns A•B, the trace of the matrix product AB.
 func traceOfProduct(a, b *mat.SymDense) float64 {
 	sum := 0.0
 	for i := range a.SymmetricDim() {

@@ -7,18 +7,20 @@ import (
 
 // Limits of the search for the fastest-mixing weights.
 const (
-	maxFastestWeightsEdges  = 2000 // each step solves a dense linear system of this size, about ten seconds in total
-	fastestWeightsTolerance = 1e-6 // tolerance of |λ₂|, relative to the optimum
+	// each step solves a dense linear system with one row per edge, about ten seconds in total for this number of edges
+	maxFastestWeightsEdges  = 2000
+	fastestWeightsTolerance = 1e-6 // tolerance of the result |λ₂|, relative to the optimum
 	maxFastestWeightsSteps  = 50   // usually about ten steps are needed
 )
 
-// ErrTooManyEdges reports a graph that is too large for [spec.EdgeWeightsFastest].
+// ErrTooManyEdges is the error for a graph that has too many edges for the weight rule [spec.EdgeWeightsFastest].
 var ErrTooManyEdges = fmt.Errorf("at most %d edges are supported: use the weight rule best-constant instead",
 	maxFastestWeightsEdges)
 
-// fastestMixingWeights returns the symmetric weights with the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric
-// fastest distributed linear averaging). Edge weights and own weights may be negative. The search starts at the best
-// constant weights, and its result is never worse.
+// fastestMixingWeights returns the symmetric edge weights with the smallest |λ₂|, the second largest absolute
+// eigenvalue of the mixing matrix (Xiao and Boyd 2004, section 3.2: symmetric fastest distributed linear averaging).
+// Edge weights and nodes' own weights may be negative. The search starts at the best constant weights, and its result
+// is never worse than these weights.
 func fastestMixingWeights(g *Graph) ([]float64, error) {
 	if err := g.RequireConnected(); err != nil {
 		return nil, fmt.Errorf("fastest-mixing weights: %w", err)

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestFastestClosedForms compares the weights with known optima. If all edges are equivalent, the best constant is
-// optimal.
+// TestFastestClosedForms compares the weights with known optima. If all edges of a graph are equivalent, the best
+// constant weight is optimal.
 func TestFastestClosedForms(t *testing.T) {
 	join := func(n int, joined func(i, j int) bool) *Graph { return graphFromPredicate(n, joined) }
 	for name, c := range map[string]struct {
@@ -23,7 +23,7 @@ func TestFastestClosedForms(t *testing.T) {
 		"complete": {CompleteGraph(7), 0},
 		"pair":     {RingGraph(2), 0},
 		"star":     {join(8, func(i, _ int) bool { return i == 0 }), 7. / 9},
-		// Boyd, Diaconis, Sun, Xiao 2006
+		// The optimum for a path is published in Boyd, Diaconis, Sun, Xiao (2006).
 		"path":   {join(9, func(i, j int) bool { return j == i+1 }), math.Cos(math.Pi / 9)},
 		"ring":   {RingGraph(8), (4 - (2 - math.Sqrt2)) / (4 + (2 - math.Sqrt2))},
 		"cube":   {join(8, func(i, j int) bool { d := i ^ j; return d&(d-1) == 0 }), (6 - 2.) / (6 + 2.)},
@@ -39,8 +39,8 @@ func TestFastestClosedForms(t *testing.T) {
 	}
 }
 
-// TestFastestIsCertified verifies the dual solution independently. By weak duality no weights have a smaller |λ₂| than
-// its value.
+// TestFastestIsCertified verifies the dual solution independently. By weak duality, the value of the dual solution is a
+// lower bound of |λ₂| for all weights.
 func TestFastestIsCertified(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 40 {
@@ -87,7 +87,7 @@ func TestFastestIsCertified(t *testing.T) {
 	}
 }
 
-// dualValue returns the lower bound given by X₁ and X₂ after checking that they are feasible.
+// dualValue checks that the dual variables X₁ and X₂ are feasible, and returns the lower bound of |λ₂| that they prove.
 func dualValue(t *testing.T, p *fastestMixingSDP) float64 {
 	t.Helper()
 	x1, x2 := p.inequalities[0].x, p.inequalities[1].x
@@ -125,7 +125,8 @@ func TestFastestRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkFastest runs the search on the densest graphs of feddec Table 1 and on a realistic graph of 50 devices.
+// BenchmarkFastest runs the search on the densest graphs of Table 1 in the FedDec paper and on a realistic graph of 50
+// devices.
 func BenchmarkFastest(b *testing.B) {
 	for name, draw := range map[string]func(*rand.Rand) (*Graph, error){
 		"random40p0.7": func(rng *rand.Rand) (*Graph, error) { return ConnectedRandomGraph(40, 0.7, rng) },

@@ -9,18 +9,18 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 )
 
-// Edge joins nodes I and J, with I < J.
+// Edge is an undirected edge that joins the nodes I and J, where I < J.
 type Edge struct{ I, J int }
 
-// Point is a position in the plane; in the experiments, in the unit square.
+// Point is a position in the plane. In the experiments, positions lie in the unit square.
 type Point struct{ X, Y float64 }
 
-// Graph is an immutable undirected graph without loops. Its nodes are numbered from 0.
+// Graph is an immutable undirected graph without loops (edges from a node to itself). Its nodes are numbered from 0.
 type Graph struct {
 	nodeCount     int
 	edges         []Edge
-	nodeIDs       []string // node names; nil = the node numbers
-	nodePositions []Point  // node positions; nil = unknown
+	nodeIDs       []string // names of the nodes; nil means that each name is the node's number
+	nodePositions []Point  // positions of the nodes; nil means that the positions are unknown
 }
 
 // New returns a graph of n nodes with the given edges, which may be in any order and direction. It returns an error for
@@ -49,8 +49,8 @@ func New(n int, edges []Edge) (*Graph, error) {
 	return &Graph{nodeCount: n, edges: sorted}, nil
 }
 
-// graphFromPredicate returns the graph of n nodes in which nodes i < j are joined if joined(i, j). It calls joined in
-// lexicographic order.
+// graphFromPredicate returns the graph of n nodes in which the nodes i < j are joined by an edge if joined(i, j) is
+// true. It calls joined in lexicographic order.
 func graphFromPredicate(n int, joined func(i, j int) bool) *Graph {
 	g := &Graph{nodeCount: n}
 	for i := range n {
@@ -69,10 +69,11 @@ func (g *Graph) NodeCount() int { return g.nodeCount }
 // Edges returns the edges in lexicographic order. The caller must not modify them.
 func (g *Graph) Edges() []Edge { return g.edges }
 
-// Positions returns the positions of the nodes, or nil. The caller must not modify them.
+// Positions returns the positions of the nodes, or nil if the positions are unknown. The caller must not modify the
+// result.
 func (g *Graph) Positions() []Point { return g.nodePositions }
 
-// NodeID returns the name of a node: its number, unless the graph comes from a file with other names.
+// NodeID returns the name of node i, which is the number i unless the graph was read from a file with other names.
 func (g *Graph) NodeID(i int) string {
 	if g.nodeIDs == nil {
 		return strconv.Itoa(i)
@@ -80,7 +81,8 @@ func (g *Graph) NodeID(i int) string {
 	return g.nodeIDs[i]
 }
 
-// Adjacency returns the adjacency lists for the mixing functions of package d2d. Edges keep their numbers.
+// Adjacency returns the graph's adjacency lists for the mixing functions of package d2d. The edges in the lists have
+// the same numbers as in the graph.
 func (g *Graph) Adjacency() *d2d.Adjacency {
 	pairs := make([][2]int, len(g.edges))
 	for k, e := range g.edges {
@@ -105,7 +107,7 @@ type DegreeStats struct {
 	Mean     float64
 }
 
-// DegreeStats returns the minimum, mean and maximum degree; all are 0 without nodes.
+// DegreeStats returns the minimum, mean and maximum degree of the nodes. All values are 0 for a graph without nodes.
 func (g *Graph) DegreeStats() DegreeStats {
 	if g.nodeCount == 0 {
 		return DegreeStats{}

@@ -13,11 +13,11 @@ import (
 // GraphFileError describes an error in a graph file and its position.
 type GraphFileError struct {
 	File         string
-	Line, Column int // position of the error, counted from 1; 0 = the error concerns the whole file
+	Line, Column int // position of the error, counted from 1; 0 means that the error concerns the whole file
 	Problem      string
 }
 
-// Error returns FILE:LINE:COLUMN: problem.
+// Error returns a text in the form "FILE:LINE:COLUMN: problem".
 func (e *GraphFileError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("%s: %s", e.File, e.Problem)
@@ -52,14 +52,14 @@ func ParseGraphFile(data []byte, file string) (g *Graph, weights []float64, err 
 	return r.buildGraph()
 }
 
-// filePosition is a line and a column, both from 1.
+// filePosition is a line and a column in a file, both counted from 1.
 type filePosition struct{ line, column int }
 
-// graphFileReader collects the content of a file in either format.
+// graphFileReader collects the content of a graph file in either format, CSV or JSON.
 type graphFileReader struct {
 	fileName       string
 	nodeIDs        []string
-	indexByNodeID  map[string]int // node numbers by id
+	indexByNodeID  map[string]int // number of each node, by the node's id
 	nodePositions  []Point
 	edges          []weightedEdge
 	positionByEdge map[Edge]filePosition
@@ -74,7 +74,7 @@ func (r *graphFileReader) errorAt(at filePosition, format string, args ...any) e
 	return &GraphFileError{File: r.fileName, Line: at.line, Column: at.column, Problem: fmt.Sprintf(format, args...)}
 }
 
-// addEdge adds an edge between known nodes. at is its position in the file.
+// addEdge adds an edge between two known nodes. The parameter at is the position of the edge in the file.
 func (r *graphFileReader) addEdge(at filePosition, from, to string, weight *float64) error {
 	i, j := r.indexByNodeID[from], r.indexByNodeID[to]
 	e := Edge{min(i, j), max(i, j)}
@@ -126,7 +126,7 @@ func (g *Graph) JSON(weights []float64) []byte {
 	line := func(k int, v any) {
 		text, err := json.Marshal(v)
 		if err != nil {
-			panic(fmt.Sprintf("graph: %v", err)) // cannot happen: non-finite values were rejected earlier
+			panic(fmt.Sprintf("graph: %v", err)) // This cannot happen, since non-finite values were rejected earlier.
 		}
 		if k > 0 {
 			b.WriteByte(',')

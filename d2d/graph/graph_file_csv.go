@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// readCSV reads an edge list. Edges are added after all nodes are known and numbered.
+// readCSV reads an edge list in CSV format. It adds the edges after all nodes are known and numbered.
 func (r *graphFileReader) readCSV(data []byte) error {
 	c := csv.NewReader(bytes.NewReader(data))
 	c.TrimLeadingSpace = true
@@ -65,7 +65,8 @@ func (r *graphFileReader) readCSV(data []byte) error {
 	return nil
 }
 
-// assignNodeNumbers sorts the node ids: numerically if all are whole numbers, otherwise by bytes.
+// assignNodeNumbers sorts the node ids and numbers the nodes in this order. Ids are sorted numerically if all ids are
+// whole numbers, and otherwise by bytes.
 func (r *graphFileReader) assignNodeNumbers() {
 	numbers := map[string]int{}
 	for id := range r.indexByNodeID {
@@ -95,6 +96,6 @@ func (r *graphFileReader) positionedCSVError(err error) error {
 	if errors.As(err, &parse) {
 		return r.errorAt(filePosition{parse.Line, parse.Column}, "%v", parse.Err)
 	}
-	// the only other error is io.EOF
+	// The only other possible error is io.EOF, for an empty file.
 	return r.errorAt(filePosition{}, `file is empty: the first line must be "from,to" or "from,to,weight"`)
 }

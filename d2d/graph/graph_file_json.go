@@ -20,7 +20,8 @@ type jsonEdge struct {
 	Weight *float64 `json:"weight,omitempty"`
 }
 
-// readJSON reads the JSON format. Edges are added after all nodes are known, because the keys may have any order.
+// readJSON reads a graph file in JSON format. It adds the edges after all nodes are known, because the keys "nodes" and
+// "edges" may occur in any order.
 func (r *graphFileReader) readJSON(data []byte) error {
 	type placedEdge struct {
 		jsonEdge
@@ -84,7 +85,7 @@ func (r *graphFileReader) addNode(at filePosition, n jsonNode) error {
 	return nil
 }
 
-// positionedJSONDecoder is a JSON decoder that knows its position in the text.
+// positionedJSONDecoder is a JSON decoder that knows its current line and column in the text.
 type positionedJSONDecoder struct {
 	*graphFileReader
 	fileContent []byte
@@ -99,14 +100,14 @@ func (d *positionedJSONDecoder) nextValuePosition() filePosition {
 	return d.filePositionOf(at)
 }
 
-// filePositionOf converts an offset to a line and a column.
+// filePositionOf converts a byte offset in the text to a line and a column.
 func (d *positionedJSONDecoder) filePositionOf(offset int) filePosition {
 	before := d.fileContent[:min(offset, len(d.fileContent))]
 	return filePosition{1 + bytes.Count(before, []byte{'\n'}), len(before) - bytes.LastIndexByte(before, '\n')}
 }
 
-// errorWithPosition converts a decoder error to an error with a position. A syntax error is somewhere in the value that
-// begins at position at.
+// errorWithPosition adds a file position to a decoder error. If the error is a syntax error, it lies somewhere in the
+// value that begins at the position at.
 func (d *positionedJSONDecoder) errorWithPosition(at filePosition, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return d.errorAt(d.filePositionOf(len(d.fileContent)), "unexpected end of the graph file")
@@ -114,7 +115,7 @@ func (d *positionedJSONDecoder) errorWithPosition(at filePosition, err error) er
 	return d.errorAt(at, "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// readDelimiter reads one delimiter of { } [ ], which must be want.
+// readDelimiter reads one of the delimiters { } [ ]. It returns an error unless the delimiter is want.
 func (d *positionedJSONDecoder) readDelimiter(want json.Delim) error {
 	at := d.nextValuePosition()
 	token, err := d.decoder.Token()
@@ -127,7 +128,8 @@ func (d *positionedJSONDecoder) readDelimiter(want json.Delim) error {
 	return nil
 }
 
-// readObject reads an object that ends the text. It calls member for each key, and member must read the value.
+// readObject reads a JSON object that must be the last value of the text. It calls member for each key, and member must
+// read the key's value.
 func (d *positionedJSONDecoder) readObject(member func(key string, at filePosition) error) error {
 	if err := d.readDelimiter('{'); err != nil {
 		return err
@@ -152,7 +154,7 @@ func (d *positionedJSONDecoder) readObject(member func(key string, at filePositi
 	return nil
 }
 
-// readArray reads an array. It calls element for each value, and element must read the value.
+// readArray reads a JSON array. It calls element before each value, and element must read the value.
 func (d *positionedJSONDecoder) readArray(element func() error) error {
 	if err := d.readDelimiter('['); err != nil {
 		return err
@@ -165,7 +167,8 @@ func (d *positionedJSONDecoder) readArray(element func() error) error {
 	return d.readDelimiter(']')
 }
 
-// readElement decodes one value into v and returns its position. fields names the expected fields in an error.
+// readElement decodes one JSON value into v and returns the position of the value. The parameter fields names the
+// expected fields in an error text.
 func (d *positionedJSONDecoder) readElement(v any, fields string) (filePosition, error) {
 	at := d.nextValuePosition()
 	if err := d.decoder.Decode(v); err != nil {

@@ -86,7 +86,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestGeographic checks the edges against their definition, and that a larger radius keeps all edges of a smaller one.
+// TestGeographic checks the edges of a geographic graph against their definition. It also checks that a graph with a
+// larger radius contains all edges of a graph with a smaller radius.
 func TestGeographic(t *testing.T) {
 	points := make([]graph.Point, 30)
 	graph.ScatterPoints(points, newRNG(2))
@@ -128,7 +129,7 @@ func TestComponents(t *testing.T) {
 	}
 }
 
-// TestComponentsTwin compares the components with a simple reachability search.
+// TestComponentsTwin compares the result of Components with a simple reachability search.
 func TestComponentsTwin(t *testing.T) {
 	rng := newRNG(3)
 	for range 200 {
@@ -173,8 +174,8 @@ func TestConnectedDraws(t *testing.T) {
 	wantError(t, err, "none of 2222 random graphs of 300 nodes with link probability 0 was connected")
 }
 
-// TestConnectedDrawsAreTheFirst checks that the result is the first connected graph of a sequence of plain draws, so
-// that it has the defined distribution.
+// TestConnectedDrawsAreTheFirst checks that the result is the first connected graph in a sequence of independent random
+// graphs. The result is therefore a random graph conditioned on connectedness.
 func TestConnectedDrawsAreTheFirst(t *testing.T) {
 	got, err := graph.ConnectedGeographicGraph(10, 0.35, newRNG(5))
 	if err != nil {

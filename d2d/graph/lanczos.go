@@ -10,20 +10,22 @@ import (
 
 // Parameters of the search for extreme eigenvalues of large graphs.
 const (
-	// maxDenseNodes is the maximum number of nodes for which all eigenvalues are computed, in O(n³). For larger graphs
-	// Lanczos computes only the extreme ones.
+	// maxDenseNodes is the maximum number of nodes for which all eigenvalues are computed, in O(n³) for n nodes. For
+	// larger graphs, the Lanczos algorithm computes only the smallest and the largest eigenvalue.
 	maxDenseNodes        = 1000
-	maxLanczosSteps      = 300 // each step stores a vector of n elements
+	maxLanczosSteps      = 300 // maximum number of Lanczos steps; each step stores a vector of n elements
 	lanczosCheckInterval = 20  // number of steps between two checks of convergence
 	lanczosTolerance     = 1e-10
 )
 
-// extremeEigenvalues returns the smallest and the largest eigenvalue of a symmetric n×n matrix, n ≥ 2, on the vectors
-// orthogonal to 𝟙, which must be an eigenvector. mul stores the product of the matrix with x in dst.
+// extremeEigenvalues returns the smallest and the largest eigenvalue of a symmetric n×n matrix, n ≥ 2, whose
+// eigenvectors are orthogonal to the all-ones vector 𝟙. The vector 𝟙 must also be an eigenvector of the matrix. The
+// function mul stores the product of the matrix and x in dst.
 //
-// It performs Lanczos steps with full reorthogonalisation from a random start vector with a fixed seed. It stops when
-// both eigenvalues are known to 1e-10 relative to the larger one, or after 300 steps, when the results lie within the
-// true extremes. A step costs one product and O(n) per basis vector.
+// extremeEigenvalues performs Lanczos steps with full reorthogonalisation from a random start vector with a fixed seed.
+// It stops when both eigenvalues are known to 1e-10 relative to the larger one, or after 300 steps. After 300 steps,
+// the results lie between the true smallest and largest eigenvalue. A step costs one product, and O(n) per stored
+// vector.
 func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	v := make([]float64, n)
@@ -54,8 +56,9 @@ func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 	return low, high
 }
 
-// orthogonalize removes the components of v along 𝟙 and the basis, and returns the remaining norm. It makes two passes,
-// because rounding errors of a single pass would create spurious copies of eigenvalues.
+// orthogonalize removes from v the components along the all-ones vector 𝟙 and along the basis vectors, and returns the
+// norm of the rest. It makes two passes, because rounding errors of a single pass would create spurious copies of
+// eigenvalues.
 func orthogonalize(v []float64, basis [][]float64) float64 {
 	for range 2 {
 		floats.AddConst(-floats.Sum(v)/float64(len(v)), v)
@@ -66,8 +69,9 @@ func orthogonalize(v []float64, basis [][]float64) float64 {
 	return floats.Norm(v, 2)
 }
 
-// ritzExtremes returns the extreme eigenvalues of the tridiagonal matrix and a bound on their distance from eigenvalues
-// of the original matrix. The bound is the next off-diagonal element times the last element of the eigenvectors.
+// ritzExtremes returns the smallest and the largest eigenvalue of the tridiagonal Lanczos matrix, and a bound on their
+// distance from eigenvalues of the original matrix. The bound is the next off-diagonal element times the last element
+// of the eigenvectors.
 func ritzExtremes(diagonal, beside []float64, norm float64) (low, high, far float64) {
 	k := len(diagonal)
 	t := mat.NewSymDense(k, nil)
@@ -87,7 +91,8 @@ func ritzExtremes(diagonal, beside []float64, norm float64) (low, high, far floa
 	return values[0], values[k-1], norm * max(math.Abs(vectors.At(k-1, 0)), math.Abs(vectors.At(k-1, k-1)))
 }
 
-// laplacianProduct returns a function that stores Σ w_ij (x_i − x_j)(e_i − e_j) in dst.
+// laplacianProduct returns a function that multiplies the weighted Laplacian of the graph by x: it stores Σ w_ij (x_i −
+// x_j)(e_i − e_j), summed over the edges ij, in dst.
 func laplacianProduct(g *Graph, weights []float64) func(dst, x []float64) {
 	return func(dst, x []float64) {
 		clear(dst)

@@ -8,7 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestEndsTwin compares the Lanczos results with the dense solver, also for small Krylov spaces.
+// TestEndsTwin compares the extreme eigenvalues from Lanczos steps with the results of the dense solver, also for small
+// Krylov spaces.
 func TestEndsTwin(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	graphs := []*Graph{RingGraph(2), RingGraph(3), RingGraph(40), CompleteGraph(9), graphFromPredicate(12, func(i,
@@ -25,7 +26,8 @@ func TestEndsTwin(t *testing.T) {
 			weights[k] = rng.Float64() - 0.2
 		}
 		all := symmetricEigenvalues(centeredMatrix((&MixingMatrix{Graph: g,
-			EdgeWeights: weights}).DenseMatrix())) // eigenvalues of W − 𝟙𝟙ᵀ/n, which has the eigenvalue 0 for 𝟙
+			// eigenvalues of W − 𝟙𝟙ᵀ/n, where the all-ones vector 𝟙 has the eigenvalue 0
+			EdgeWeights: weights}).DenseMatrix()))
 		low, high := extremeEigenvalues(g.nodeCount, laplacianProduct(g, weights))
 		want := math.Max(math.Abs(all[0]), math.Abs(all[len(all)-1]))
 		if got := math.Max(math.Abs(1-low), math.Abs(1-high)); math.Abs(got-want) > 1e-9*max(1, want) {
@@ -41,7 +43,7 @@ func TestEndsTwin(t *testing.T) {
 	}
 }
 
-// TestLargeGraphs compares graphs that are too large for the dense solver with closed forms.
+// TestLargeGraphs compares the eigenvalues of graphs that are too large for the dense solver with known formulas.
 func TestLargeGraphs(t *testing.T) {
 	cube := func(dimensions int) *Graph {
 		g := &Graph{nodeCount: 1 << dimensions}
@@ -64,7 +66,7 @@ func TestLargeGraphs(t *testing.T) {
 		g    *Graph
 		rule spec.EdgeWeightRule
 		want float64
-		less float64 // maximum difference by which the result may be too small
+		less float64 // maximum amount by which the result may be too small
 	}{
 		"cube, metropolis":    {cube(12), spec.EdgeWeightsMetropolis, 1 - 2./13, 0},
 		"cube, best constant": {cube(11), spec.EdgeWeightsBestConstant, (11 - 1.) / (11 + 1), 0},

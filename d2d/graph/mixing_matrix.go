@@ -8,16 +8,17 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// MixingMatrix is a graph with edge weights. It represents the matrix W when all links are up, and computes W^t for a
-// set of active links.
+// MixingMatrix is a graph with edge weights. It represents the mixing matrix W in which all links are up, and computes
+// the mixing matrix W^t of a step t in which some links have failed.
 type MixingMatrix struct {
-	Graph                *Graph
-	EdgeWeights          []float64 // weight of each edge, in the order of Graph.Edges
-	usesActiveMetropolis bool      // whether the weights of W^t are computed from the degrees of the active graph
+	Graph       *Graph
+	EdgeWeights []float64 // weight of each edge, in the order of Graph.Edges
+	// whether the weights in W^t are computed from the degrees in the graph of active links
+	usesActiveMetropolis bool
 }
 
-// NewMixingMatrix computes the edge weights of a graph by a rule. [spec.EdgeWeightsBestConstant] and
-// [spec.EdgeWeightsFastest] require a connected graph and return a [*DisconnectedError] for others.
+// NewMixingMatrix computes the edge weights of a graph by the given rule. [spec.EdgeWeightsBestConstant] and
+// [spec.EdgeWeightsFastest] require a connected graph and return a [*DisconnectedError] for other graphs.
 func NewMixingMatrix(g *Graph, rule spec.EdgeWeightRule) (*MixingMatrix, error) {
 	weights, err := g.edgeWeightsByRule(rule)
 	if err != nil {
@@ -42,9 +43,10 @@ func NewMixingMatrixFromWeights(g *Graph, weights []float64) (*MixingMatrix, err
 	return &MixingMatrix{Graph: g, EdgeWeights: weights}, nil
 }
 
-// ComputeActiveWeights stores the weights of W^t in dst. up reports for each edge whether the link is up; otherwise its
-// weight is 0. W^t is always symmetric and doubly stochastic. Metropolis weights are recomputed for the active graph.
-// With other rules the weight of a failed link is added to the own weights of its ends. degrees is scratch space for
+// ComputeActiveWeights stores the edge weights of the mixing matrix W^t in dst, for the links that are active in step
+// t. The slice up contains true for each active link; the weight of a failed link is 0. W^t is always symmetric, and
+// its rows and columns sum to 1. Metropolis weights are recomputed for the graph of active links. With other rules, the
+// weight of a failed link is added to the own weights of the link's two nodes. The slice degrees is scratch space for
 // one number per node.
 func (m *MixingMatrix) ComputeActiveWeights(dst []float64, up []bool, degrees []int) {
 	edges := m.Graph.edges

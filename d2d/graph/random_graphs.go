@@ -5,8 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// GeographicGraph returns the graph that joins all pairs of points at a distance less than radius (feddec section 4:
-// "smaller than"). A larger radius on the same points only adds edges. The graph keeps points.
+// GeographicGraph returns the graph that joins each pair of points whose distance is less than radius (FedDec paper,
+// section 4: "smaller than"). A larger radius on the same points only adds edges. The graph keeps a reference to
+// points.
 func GeographicGraph(points []Point, radius float64) *Graph {
 	g := graphFromPredicate(len(points), func(i, j int) bool { return isWithinRadius(points[i], points[j], radius) })
 	g.nodePositions = points
@@ -18,7 +19,8 @@ func isWithinRadius(a, b Point, radius float64) bool {
 	return float64(dx*dx)+float64(dy*dy) < float64(radius*radius)
 }
 
-// ScatterPoints fills points uniformly over the unit square. It draws x, then y, for each point.
+// ScatterPoints fills points with random positions, uniformly distributed over the unit square. For each point it draws
+// first x and then y.
 func ScatterPoints(points []Point, rng *rand.Rand) {
 	for i := range points {
 		points[i].X = rng.Float64()
@@ -26,13 +28,13 @@ func ScatterPoints(points []Point, rng *rand.Rand) {
 	}
 }
 
-// RandomGraph returns a graph of n nodes in which each pair is joined with probability p. It draws once per pair, in
-// lexicographic order.
+// RandomGraph returns a random graph of n nodes in which each pair of nodes is joined with probability p. It draws one
+// random number per pair, in lexicographic order.
 func RandomGraph(n int, p float64, rng *rand.Rand) *Graph {
 	return graphFromPredicate(n, func(_, _ int) bool { return rng.Float64() < p })
 }
 
-// RingGraph returns a ring of n nodes. Two nodes have one edge.
+// RingGraph returns the graph in which n nodes form a ring. For n = 2 the graph has one edge.
 func RingGraph(n int) *Graph {
 	return graphFromPredicate(n, func(i, j int) bool { return j == i+1 || i == 0 && j == n-1 })
 }
@@ -42,8 +44,9 @@ func CompleteGraph(n int) *Graph {
 	return graphFromPredicate(n, func(_, _ int) bool { return true })
 }
 
-// ConnectedGeographicGraph scatters n points over the unit square until their [GeographicGraph] is connected. The
-// result is a sample conditioned on connectedness. It returns an error after maxGraphDraws(n) attempts.
+// ConnectedGeographicGraph scatters n points over the unit square until the [GeographicGraph] of the points is
+// connected. The result is therefore a random graph conditioned on connectedness. It returns an error after
+// maxGraphDraws(n) attempts.
 func ConnectedGeographicGraph(n int, radius float64, rng *rand.Rand) (*Graph, error) {
 	points, f := make([]Point, n), newUnionFind(n)
 	for range maxGraphDraws(n) {
@@ -64,8 +67,8 @@ func ConnectedGeographicGraph(n int, radius float64, rng *rand.Rand) (*Graph, er
 		"connected: use a larger radius or other node positions", maxGraphDraws(n), n, radius)
 }
 
-// ConnectedRandomGraph draws [RandomGraph] graphs until one is connected. It returns an error after maxGraphDraws(n)
-// attempts.
+// ConnectedRandomGraph draws graphs by [RandomGraph] until a graph is connected. It returns an error after
+// maxGraphDraws(n) attempts.
 func ConnectedRandomGraph(n int, p float64, rng *rand.Rand) (*Graph, error) {
 	for range maxGraphDraws(n) {
 		if g := RandomGraph(n, p, rng); g.IsConnected() {
@@ -76,6 +79,7 @@ func ConnectedRandomGraph(n int, p float64, rng *rand.Rand) (*Graph, error) {
 		"use a larger probability", maxGraphDraws(n), n, p)
 }
 
-// maxGraphDraws returns the maximum number of attempts to draw a connected graph. It limits the search to about a
-// second, because an attempt examines n²/2 pairs. For n = 10 it finds graphs with a probability of only 10⁻⁵.
+// maxGraphDraws returns the maximum number of attempts to draw a connected graph of n nodes. It limits the search to
+// about a second, because an attempt examines n²/2 pairs. For n = 10, the attempts suffice even if only one graph in
+// 10⁵ is connected.
 func maxGraphDraws(n int) int { return min(max(200_000_000/max(n*n, 1), 1000), 1_000_000) }

@@ -28,13 +28,13 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// TestLaplacianSpectra compares spectra with closed forms.
+// TestLaplacianSpectra compares the Laplacian spectra of some graphs with known formulas.
 func TestLaplacianSpectra(t *testing.T) {
 	const n = 9
 	for name, c := range map[string]struct {
 		g        *graph.Graph
 		largest  float64
-		smallest float64 // smallest nonzero eigenvalue
+		smallest float64 // smallest nonzero eigenvalue of the Laplacian
 	}{
 		"path":     {path(t, n), 2 - 2*math.Cos(math.Pi*(n-1)/n), 2 - 2*math.Cos(math.Pi/n)},
 		"ring":     {graph.RingGraph(n), 2 - 2*math.Cos(2*math.Pi*4/n), 2 - 2*math.Cos(2*math.Pi/n)},
@@ -48,7 +48,8 @@ func TestLaplacianSpectra(t *testing.T) {
 	}
 }
 
-// TestSecondEigenvalues compares |λ₂| with closed forms: 1 − w·λ of the Laplacian for constant weights.
+// TestSecondEigenvalues compares |λ₂| of mixing matrices with known formulas: for a constant weight w, it is 1 − w·λ
+// for an eigenvalue λ of the Laplacian.
 func TestSecondEigenvalues(t *testing.T) {
 	const n = 9
 	ring := func(k int) float64 { return 2 - 2*math.Cos(2*math.Pi*float64(k)/n) }
@@ -66,7 +67,8 @@ func TestSecondEigenvalues(t *testing.T) {
 		"ring, metropolis":        {graph.RingGraph(n), spec.EdgeWeightsMetropolis, 1 - ring(1)/3},
 		"ring, best constant": {graph.RingGraph(n), spec.EdgeWeightsBestConstant,
 			(ring(4) - ring(1)) / (ring(4) + ring(1))},
-		// bipartite: the sign of every second node alternates forever
+		// The ring is bipartite, so an initial vector with alternating signs changes its sign in every step and never
+		// decays.
 		"even ring, max degree": {graph.RingGraph(8), spec.EdgeWeightsMaxDegree, 1},
 		"pair, max degree":      {graph.RingGraph(2), spec.EdgeWeightsMaxDegree, 1},
 		"pair, metropolis":      {graph.RingGraph(2), spec.EdgeWeightsMetropolis, 0},
@@ -85,7 +87,8 @@ func TestSecondEigenvalues(t *testing.T) {
 	}
 }
 
-// TestBestConstantIsBest compares the weight with other constants on a grid.
+// TestBestConstantIsBest checks that no other constant weight on a grid gives a smaller second eigenvalue than the best
+// constant weight.
 func TestBestConstantIsBest(t *testing.T) {
 	rng := newRNG(1)
 	for range 20 {
@@ -114,7 +117,8 @@ func filled(n int, v float64) []float64 {
 	return s
 }
 
-// everyW calls visit with W^t and its probability, for all 2^m sets of active links.
+// everyW calls visit with the mixing matrix of each of the 2^m sets of active links, for m links, and with the set's
+// probability.
 func everyW(m *graph.MixingMatrix, p float64, visit func(w *mat.SymDense, probability float64)) {
 	links := len(m.EdgeWeights)
 	up, weights, degrees := make([]bool, links), make([]float64, links), make([]int, m.Graph.NodeCount())
@@ -132,7 +136,7 @@ func everyW(m *graph.MixingMatrix, p float64, visit func(w *mat.SymDense, probab
 	}
 }
 
-// TestExpectedSquares compares E[WWᵀ] with the sum over all sets of active links.
+// TestExpectedSquares compares the expectation E[WWᵀ] with the sum over all sets of active links.
 func TestExpectedSquares(t *testing.T) {
 	rng := newRNG(2)
 	graphs := map[string]*graph.Graph{"complete": graph.CompleteGraph(5), "star": star(t, 7),
@@ -144,7 +148,8 @@ func TestExpectedSquares(t *testing.T) {
 			graphs[string(rune('A'+len(graphs)))] = g
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(graphs)) { // sorted, because all graphs use the same random generator
+	// Sort the names, because all graphs use the same random generator.
+	for _, name := range slices.Sorted(maps.Keys(graphs)) {
 		g := graphs[name]
 		given, err := graph.NewMixingMatrixFromWeights(g, make([]float64, len(g.Edges())))
 		if err != nil {
@@ -165,8 +170,8 @@ func TestExpectedSquares(t *testing.T) {
 				var eigen mat.EigenSym
 				eigen.Factorize(sum, false)
 				lambda := eigen.Values(nil)
-				// E[WWᵀ] is positive semidefinite and has the eigenvalue 1 for 𝟙. With given weights another eigenvalue
-				// may exceed 1.
+				// E[WWᵀ] is positive semidefinite, and the all-ones vector 𝟙 has the eigenvalue 1. With given weights,
+				// another eigenvalue may exceed 1.
 				want, gone := 0.0, false
 				for _, l := range lambda {
 					if !gone && math.Abs(l-1) < 1e-9 {
@@ -181,15 +186,17 @@ func TestExpectedSquares(t *testing.T) {
 	}
 }
 
-// TestActiveWeights checks W^t for every set of active links. W^t is symmetric by construction, has weight 0 on failed
-// links, and its own weights are not negative with Metropolis.
+// TestActiveWeights checks the mixing matrix W^t for every set of active links. W^t is symmetric by construction. It
+// must have the weight 0 on failed links, and with Metropolis weights the own weights of the nodes must not be
+// negative.
 func TestActiveWeights(t *testing.T) {
 	g := mustNew(t, 5, graph.Edge{I: 0, J: 1}, graph.Edge{I: 0, J: 2}, graph.Edge{I: 0, J: 3}, graph.Edge{I: 1, J: 2},
 		graph.Edge{I: 3, J: 4})
 	m := mustMix(t, g, spec.EdgeWeightsMetropolis)
 	up, weights, degrees := []bool{true, false, true, false, true}, filled(5, 9), filled5()
 	m.ComputeActiveWeights(weights, up, degrees)
-	for k, want := range []float64{1. / 3, 0, 1. / 3, 0, 1. / 3} { // the active degrees are 2, 1, 0, 2, 1
+	// The degrees in the graph of active links are 2, 1, 0, 2, 1.
+	for k, want := range []float64{1. / 3, 0, 1. / 3, 0, 1. / 3} {
 		near(t, "metropolis weight", weights[k], want)
 	}
 	best := mustMix(t, g, spec.EdgeWeightsBestConstant)
@@ -265,7 +272,8 @@ func TestUnknownRule(t *testing.T) {
 	wantError(t, err, `unknown weight rule "best"`)
 }
 
-// BenchmarkSpectrum computes |λ̂₂| of a graph of 300 nodes, with all links up, and with failing links under Metropolis.
+// BenchmarkSpectrum computes the second eigenvalue |λ̂₂| of a graph of 300 nodes, both with all links up, and with
+// failing links under Metropolis weights.
 func BenchmarkSpectrum(b *testing.B) {
 	g, err := graph.ConnectedGeographicGraph(300, 0.15, newRNG(4))
 	if err != nil {

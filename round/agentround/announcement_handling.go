@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleAnnouncement follows an announcement that is newer than the last one followed. After a restart of the agent it
-// also follows the last announcement again, because the state in memory is lost.
+// handleAnnouncement follows an announcement that is newer than the last announcement that the agent followed. After a
+// restart the agent also follows the last announcement again, because the state in memory is lost.
 func (a *Machine) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 	switch order := e.Position.Compare(a.obeyedPosition); {
 	case order < 0:
@@ -48,11 +48,11 @@ func (a *Machine) makeInvitationFromSelection(now time.Time, e *AnnouncementRece
 }
 
 // handlePositionSaved processes the result of saving an announcement's position. The agent offers an update only after
-// the position of its round is saved, since a restarted process would otherwise forget the round. If saving fails, the
-// agent declines.
+// the position of the update's round is saved, since a restarted process would otherwise forget the round. If saving
+// fails, the agent declines the round.
 func (a *Machine) handlePositionSaved(now time.Time, e AnnouncementPositionSaved) {
 	if e.Position != a.obeyedPosition {
-		return // Ignore the result, since a later position is being saved.
+		return // Ignore the result, since the machine now saves a later position.
 	}
 	before := a.unfitReason()
 	if a.positionSaveFailed = e.SaveFailed; !e.SaveFailed {
@@ -70,7 +70,7 @@ func (a *Machine) handlePositionSaved(now time.Time, e AnnouncementPositionSaved
 
 // followAnnouncement makes e the current announcement, which determines the agent's task and round.
 func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
-	// Send a new hello, since a coordinator of another epoch or run may not know the agent.
+	// Send a new hello message, since a coordinator of another epoch or run may not know the agent.
 	anew := a.currentAnnouncement == nil || a.currentAnnouncement.Position.Run != e.Position.Run ||
 		a.currentAnnouncement.Position.Epoch != e.Position.Epoch
 	// The coordinator may have marked the agent as absent if it missed a whole round, for example because a connection
@@ -108,8 +108,9 @@ func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 	a.handlePendingInvitation(now)
 }
 
-// scheduleCorrectiveHello schedules a hello in response to an announcement that is older than the current one. The
-// hello reports the newer position to a coordinator that may have lost its state, at most once per minute.
+// scheduleCorrectiveHello schedules a hello message in response to an announcement that is older than the current one.
+// The hello message informs a coordinator that may have lost its state of the newer position. The agent sends such a
+// hello message at most once per minute.
 func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcement) {
 	if !a.correctiveHelloAt.IsZero() || now.Before(a.noCorrectiveHelloBefore) {
 		return
@@ -122,8 +123,9 @@ func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcemen
 	a.correctiveHelloAt = now.Add(a.jitter(within))
 }
 
-// sendCorrectiveHello sends the hello that reports the agent's newer position, if that hello is due. No current
-// announcement is required, because an agent that has just started may know only the position.
+// sendCorrectiveHello sends the hello message that reports the agent's newer announcement position, if that hello
+// message is due. No current announcement is required, because an agent that has just started may know only the
+// position.
 func (a *Machine) sendCorrectiveHello(now time.Time) {
 	if a.linkUp && !a.correctiveHelloAt.IsZero() && !now.Before(a.correctiveHelloAt) {
 		a.correctiveHelloAt = time.Time{}
@@ -140,8 +142,8 @@ func (a *Machine) isCurrentRound(run wire.RunID, round wire.RoundID, base wire.D
 }
 
 // isUpdateObsolete reports whether the coordinator no longer needs the update of a round: the round has ended, the
-// coordinator has returned to an earlier round, or the run has changed. An accepted update is not obsolete before the
-// round ends, since the coordinator may still lose it.
+// coordinator has returned to an earlier round, or the run has changed. An accepted update does not become obsolete
+// before its round ends, since the coordinator may still lose the update.
 func (a *Machine) isUpdateObsolete(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	o, ann := a.currentAnnouncement.Position, &a.currentAnnouncement.Announcement
 	return o.Run != run || ann.LastEndedRound >= round || o.Round > round || o.Epoch > epoch && o.Round < round ||
@@ -156,14 +158,13 @@ func (a *Machine) endObsoleteWork() {
 	}
 	a.currentWork = nil
 	a.giveUpAwaitedFate()
-	// Check updateOffered too, because the coordinator may have requested the update in an earlier attempt of the round
-	// only.
+	// Check updateOffered too: the coordinator may have requested the update only in an earlier attempt of the round.
 	if w.mustUpload() || w.updateOffered {
 		a.requestUpdateFate(w.run, w.round, w.updateDigest)
 	}
 	switch {
 	case w.state == workSubmitting && w.connectionWasLost && a.currentAnnouncement.Position.Run == w.run:
-		// After the reconnection the agent offers the update again and receives its outcome.
+		// Keep the work: after a reconnection the agent offers the update again and learns whether it was aggregated.
 		a.workAwaitingFate = w
 	case w.state == workHoldingUpdate && !w.mustUpload() && !w.updateOffered:
 		a.reportWorkEnd(w, WorkEnded{Result: WorkMixedOnly})
@@ -181,8 +182,8 @@ func (a *Machine) requestUpdateFate(run wire.RunID, round wire.RoundID, update w
 	}
 }
 
-// giveUpAwaitedFate stops waiting for the outcome of an update whose round ended while the link was down. It reports
-// the work as superseded.
+// giveUpAwaitedFate stops waiting for the outcome of an update whose round ended while the connection was down. It
+// reports that the round continued without the agent (WorkSuperseded).
 func (a *Machine) giveUpAwaitedFate() {
 	if w := a.workAwaitingFate; w != nil {
 		a.workAwaitingFate = nil
@@ -200,8 +201,8 @@ func (a *Machine) reofferUpdate() {
 	}
 }
 
-// resumeSavedUpdate continues with an update that the agent saved before a restart, or discards it if its round is
-// over.
+// resumeSavedUpdate continues with an update that the agent saved before a restart, or discards the update if its round
+// is over.
 func (a *Machine) resumeSavedUpdate(now time.Time) {
 	s := a.savedUpdate
 	switch {
@@ -234,7 +235,7 @@ func (a *Machine) handleTaskChecked(now time.Time, e TaskChecked) {
 		e.StatisticsUpdateBytes
 	a.reportEvent(TaskFitnessChecked{UnfitReason: e.UnfitReason, RowCount: e.RowCount})
 	a.reportIfUplinkBudgetTooSmall()
-	// Send a hello, since the coordinator does not know the result of this check yet.
+	// Send a hello message, since the coordinator does not know the result of this check yet.
 	a.isHelloDue = true
 	a.handlePendingInvitation(now)
 }

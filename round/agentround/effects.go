@@ -38,33 +38,35 @@ type (
 		StepWeight       float64
 		MustUpload       bool
 		MixingBlockRound wire.RoundID // round for which the mixing edges were computed
-		// neighbours with which the agent mixes parameters at every local step
+		// neighbours with which the agent mixes (averages) its parameters at every local step
 		MixingPeers []wire.MixingPeer
 		Deadline    time.Time
-		// MaxRows is the maximum number of rows to train on: the number in the agent's last acknowledged hello, or 0 if
-		// that number is unknown. The coordinator refuses an update computed from another number of rows.
+		// MaxRows is the maximum number of rows to train on: the number of rows in the agent's last acknowledged hello
+		// message, or 0 (no limit) if that number is unknown. The coordinator refuses an update computed from another
+		// number of rows.
 		MaxRows uint64
 	}
-	// SubmitUpdate saves the update if necessary, and sends it until the coordinator accepts or refuses it or the round
-	// ends. If the update is already being sent, the host offers it again to the restarted coordinator.
+	// SubmitUpdate saves the update if necessary, and sends it until the coordinator accepts or refuses the update or
+	// the round ends. If the host already sends the update, it offers the update again to the restarted coordinator.
 	SubmitUpdate struct {
 		Run                 wire.RunID
 		Round               wire.RoundID
 		UpdateDigest        wire.Digest
 		InitialCreditChunks uint32 // number of chunks that the agent may send together with the manifest
 	}
-	// FindUpdateFate finds out whether an update in an ended round was aggregated. The host reads the announced
-	// outcome, or asks the coordinator in the next hello.
+	// FindUpdateFate finds out whether an update was aggregated in a round that has ended. The host reads the announced
+	// outcome of the round, or asks the coordinator in the next hello.
 	FindUpdateFate struct {
-		Position       wire.AnnouncementPosition // position of the announcement
+		Position       wire.AnnouncementPosition // position of the announcement that contains the outcome
 		Round          wire.RoundID
 		UpdateDigest   wire.Digest
 		RoundOutcome   wire.BlobRef // announced outcome of the round LastEndedRound
 		LastEndedRound wire.RoundID
 	}
-	// EndRoundWork ends all of the agent's work in the round and removes the saved update.
+	// EndRoundWork ends all of the agent's work in the round and deletes the saved update.
 	EndRoundWork struct {
-		RefusalReason wire.UpdateRefusalReason // reason why the coordinator refused the update; 0 if it did not
+		// reason why the coordinator refused the update; 0 if the update was not refused
+		RefusalReason wire.UpdateRefusalReason
 	}
 	// SendHello sends a hello message, which describes the agent to the coordinator.
 	SendHello struct {
@@ -73,7 +75,8 @@ type (
 		UnfitReason        wire.DeclineReason
 		RowCount           uint64
 		UpdateDigest       wire.Digest
-		// threshold of the lottery that selected the agent to send a hello; 0 means that all agents send one
+		// threshold of the lottery by which this agent was selected to send a hello message; 0 means that all agents
+		// send a hello message
 		LotteryThreshold uint32
 	}
 	// AllowDisconnect permits the host to disconnect from the broker for the given duration. The host may disconnect
@@ -84,7 +87,8 @@ type (
 		Position           wire.AnnouncementPosition
 		AnnouncementDigest wire.Digest
 	}
-	// SendDeclined declines an invitation. It may also follow SendJoined, if the agent must leave the round.
+	// SendDeclined declines an invitation. The machine may also emit it after SendJoined, if the agent must leave the
+	// round.
 	SendDeclined struct {
 		Position           wire.AnnouncementPosition
 		AnnouncementDigest wire.Digest

@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Event is an input of the machine: a message, the result of an effect, or a tick of time.
+// Event is an input of the machine: a message, the result of an effect, or the passage of time.
 type Event interface{ event() }
 
 // Events of the connection and of the clock.
@@ -26,14 +26,15 @@ type (
 	// message for all agents.
 	AnnouncementReceived struct {
 		Position       wire.AnnouncementPosition
-		EnvelopeDigest wire.Digest // digest of the signed envelope
+		EnvelopeDigest wire.Digest // digest of the signed message that contains the announcement
 		Announcement   wire.Announcement
 		IsRetained     bool // whether the broker sent its stored copy of the message, which may be old
-		// factor for the agent's local step size; 0 if the announcement does not list the agent as drawn
+		// factor by which the agent multiplies its local step size; 0 if the announcement does not list the agent as
+		// drawn
 		StepWeight float64
 	}
-	// AnnouncementPositionSaved is delivered when the host has saved a position or failed to save it. After a failure,
-	// a second event follows if the host can save the position later.
+	// AnnouncementPositionSaved is delivered when the host has saved an announcement's position or failed to save it.
+	// After a failure, the host delivers a second event if it can save the position later.
 	AnnouncementPositionSaved struct {
 		Position   wire.AnnouncementPosition
 		SaveFailed bool
@@ -47,16 +48,17 @@ type (
 		MixingBlockRound   wire.RoundID
 		MixingPeers        []wire.MixingPeer
 		EndedEdges         []wire.EndedEdge
-		// number of rows that the coordinator knows from the agent's last hello; 0 means unknown
+		// number of rows that the coordinator knows from the agent's last hello message; 0 means unknown
 		KnownRowCount uint64
-		// error that names the parts of the invitation that this version does not support; nil if there are none
+		// error that names the parts of the invitation that this version of the agent does not support; nil if it
+		// supports all
 		UnsupportedErr error
 	}
-	// RoundStandingReceived is delivered when the coordinator has answered a hello of this agent.
+	// RoundStandingReceived is delivered when the coordinator has answered a hello message of this agent.
 	RoundStandingReceived struct {
 		AnnouncementDigest wire.Digest
 		Standing           wire.SelectionStatus
-		KnownRowCount      uint64 // number of rows in the agent's last acknowledged hello
+		KnownRowCount      uint64 // number of rows in the agent's last acknowledged hello message
 	}
 	// UpdateAcceptanceReceived is delivered when the coordinator reports that it has stored the update.
 	UpdateAcceptanceReceived struct {
@@ -80,30 +82,30 @@ type (
 		StatisticsUpdateBytes uint32
 	}
 	// FetchStalled is delivered when a download has made no progress for a long time. The broker may have lost the
-	// data, so the agent sends the coordinator a hello to request them.
+	// data, so the agent sends the coordinator a hello message to request them.
 	FetchStalled struct {
-		// NeededBeyondRound reports whether the agent also needs the data outside the current round, for example the
-		// model for predictions.
+		// NeededBeyondRound is true if the agent also needs the data outside the current round, for example the model
+		// for predictions.
 		NeededBeyondRound bool
 	}
-	// DownloadDataMissing is delivered when the broker does not have the data of a download. The agent sends a hello at
-	// once, so that the coordinator publishes the data again.
+	// DownloadDataMissing is delivered when the broker does not have the data of a download. The agent sends a hello
+	// message at once, so that the coordinator publishes the data again.
 	DownloadDataMissing struct{}
 	// UpdateFateUnknown is delivered when the host cannot find out whether an update was aggregated. The agent then
 	// asks the coordinator in a hello.
 	UpdateFateUnknown struct{}
-	// EvaluationDone is delivered when the agent has evaluated a model. The next hello contains the result.
+	// EvaluationDone is delivered when the agent has evaluated a model. The next hello message contains the result.
 	EvaluationDone struct{}
-	// NeighborsChanged is delivered when the set of reachable neighbours has changed. The next hello reports the new
-	// set.
+	// NeighborsChanged is delivered when the set of reachable neighbours has changed. The agent's next hello message
+	// reports the new set.
 	NeighborsChanged struct{}
-	// NewRowsAvailable is delivered when enough rows have arrived since the last hello to justify a new one.
+	// NewRowsAvailable is delivered when enough rows have arrived since the last hello message to justify a new one.
 	NewRowsAvailable struct{}
 	// UplinkBudgetChanged sets the number of bytes that the agent may still send this month. Without this event the
 	// number is unlimited.
 	UplinkBudgetChanged struct{ BytesLeft uint64 }
 	// OwnerRuleChanged is delivered when a rule of the device's owner starts or stops forbidding rounds. The agent
-	// declines rounds while at least one rule forbids them.
+	// declines every round while at least one rule forbids rounds.
 	OwnerRuleChanged struct {
 		RuleName string             // name of the rule, or of the component that applies the rule
 		Reason   wire.DeclineReason // reason for declining rounds; 0 means that the rule allows rounds
@@ -120,8 +122,8 @@ type (
 		UpdateDigest wire.Digest
 		// reason for the failure of the training; 0 means that UpdateDigest is valid
 		FailureReason wire.DeclineReason
-		// HasEdgeReport reports whether the agent has measurements of its mixing edges. An agent that sends no update
-		// reports them in a hello.
+		// HasEdgeReport is true if the agent has measurements of its mixing edges. An agent that sends no update
+		// reports these measurements in a hello.
 		HasEdgeReport bool
 	}
 )

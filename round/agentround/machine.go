@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Intervals between hellos. An agent repeats its hello with backoff until the coordinator answers. It then repeats the
-// hello at helloRepeatInterval, in case the coordinator has forgotten the agent.
+// Intervals between hello messages. An agent repeats its hello message with backoff until the coordinator answers. It
+// then repeats the hello message at helloRepeatInterval, in case the coordinator has forgotten the agent.
 const (
 	firstHelloRetryInterval = 5 * time.Second
 	maxHelloRetryInterval   = time.Minute
@@ -24,44 +24,45 @@ type Machine struct {
 	rng    *rand.Rand
 	linkUp bool
 
-	// position of the newest announcement that the agent has followed; older announcements are ignored
+	// position of the newest announcement that the agent has followed; the agent ignores older announcements
 	obeyedPosition           wire.AnnouncementPosition
 	obeyedAnnouncementDigest wire.Digest // digest of the announcement at obeyedPosition
-	// savedPosition is the newest announcement position saved to disk. The agent sends no updates of later rounds.
+	// savedPosition is the newest announcement position on disk. The agent sends no updates of later rounds.
 	savedPosition          wire.AnnouncementPosition
 	positionSaveFailed     bool // whether saving obeyedPosition failed; the agent then starts no work
 	currentAnnouncement    *AnnouncementReceived
-	pendingInvitation      *InvitationReceived // invitation that the agent cannot answer yet
+	pendingInvitation      *InvitationReceived // invitation that the agent cannot answer yet; nil means none
 	pendingInvitationSince time.Time
 	endedEdges             []wire.EndedEdge // mixing edges that the newest invitation excludes
 
 	uplinkBytesLeft      uint64 // number of bytes that the agent may still send
 	uplinkBudgetTooSmall bool   // whether uplinkBytesLeft is too small for a round
-	// reason for declining rounds, by the name of the owner's rule that forbids them
+	// reason for declining rounds, by the name of the owner's rule that forbids the rounds
 	declineReasonByOwnerRule map[string]wire.DeclineReason
 	task                     taskState
 	currentWork              *roundWork
-	// work in a round that ended while the connection was down; the outcome of the update is unknown
+	// work in a round that ended while the connection was down; the agent does not know whether the update was
+	// aggregated
 	workAwaitingFate *roundWork
 	savedUpdate      *SavedUpdate // update that the previous process saved for a round that is not announced yet
 
-	lastHelloRows          uint64 // number of rows in the last hello
+	lastHelloRows          uint64 // number of rows in the last hello message
 	rowsKnownToCoordinator uint64 // number of rows that the coordinator last acknowledged; 0 means unknown
-	// threshold of the last lottery that the agent won; 0 means that the agent always answers
+	// threshold of the last response lottery that the agent won; 0 means that the agent always answers
 	lotteryThreshold   uint32
 	lotteryLost        bool // whether the agent lost the last lottery
 	disconnectState    disconnectState
 	lotteryDraw        lotteryDraw
-	awaitsHelloAnswer  bool      // whether the agent repeats its hello until the coordinator answers
-	isHelloDue         bool      // whether a new hello is due
-	helloSent          bool      // whether the due hello was sent at least once
-	nextHelloAt        time.Time // time of the next hello
+	awaitsHelloAnswer  bool      // whether the agent repeats its hello message until the coordinator answers
+	isHelloDue         bool      // whether a new hello message is due
+	helloSent          bool      // whether the due hello message was sent at least once
+	nextHelloAt        time.Time // time of the next hello message
 	helloRetryInterval time.Duration
 
-	// correctiveHelloAt is the time of a hello that informs the coordinator of a newer announcement or requests missing
-	// parts of the task; zero means none.
+	// correctiveHelloAt is the time of a hello message that either informs the coordinator of a newer announcement or
+	// requests missing parts of the task. Zero means that no such message is due.
 	correctiveHelloAt       time.Time
-	noCorrectiveHelloBefore time.Time // earliest time of the next corrective hello
+	noCorrectiveHelloBefore time.Time // earliest time of the next corrective hello message
 
 	effects []Effect
 }
@@ -76,7 +77,8 @@ type taskState struct {
 	statisticsUpdateBytes uint32 // size of an update in a statistics round, in bytes
 }
 
-// roundWork is the agent's work in one round, from the invitation to the outcome of the update.
+// roundWork is the agent's work in one round, from the invitation until the coordinator has accepted or refused the
+// update.
 type roundWork struct {
 	epoch           wire.Epoch
 	run             wire.RunID
@@ -87,7 +89,7 @@ type roundWork struct {
 	invitation      InvitationReceived
 	deadline        time.Time
 	updateDigest    wire.Digest
-	// whether the update was offered to the coordinator, perhaps in an earlier attempt of the round
+	// whether the agent has offered the update to the coordinator, perhaps in an earlier attempt of the round
 	updateOffered        bool
 	declineReason        wire.DeclineReason
 	nextAnswerAt         time.Time     // time of the next joined or declined message; zero means none is due
@@ -102,7 +104,7 @@ type workState uint8
 const (
 	workFetching workState = iota
 	workTraining
-	workHoldingUpdate // the update is complete, but must not or cannot be sent yet
+	workHoldingUpdate // the update is complete, but the agent must not or cannot send it yet
 	workSubmitting
 	workAccepted
 	workDeclinedOrRefused
@@ -117,9 +119,9 @@ type SavedUpdate struct {
 	UpdateDigest    wire.Digest
 }
 
-// New returns the machine of an agent. floor and digest identify the last announcement saved by
-// SaveAnnouncementPosition; they are zero at the first start. saved is an update that an earlier process left on disk,
-// or nil. rng spreads the hellos of many agents over time.
+// New returns the state machine of an agent. The parameters floor and digest identify the last announcement saved by
+// SaveAnnouncementPosition; they are zero at the first start. The parameter saved is an update that an earlier process
+// left on disk, or nil. The random source rng spreads the hello messages of many agents over time.
 func New(floor wire.AnnouncementPosition, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Machine {
 	return &Machine{uplinkBytesLeft: math.MaxUint64, rng: rng, obeyedPosition: floor, obeyedAnnouncementDigest: digest,
 		savedPosition: floor, savedUpdate: saved}
@@ -154,7 +156,8 @@ func (a *Machine) Step(now time.Time, ev Event) []Effect {
 			true, false,
 			false
 	case LinkDown:
-		// Cancel corrective hellos, since the broker sends the retained announcement again after a reconnection.
+		// Cancel corrective hello messages, since the broker sends the retained announcement again after a
+		// reconnection.
 		a.linkUp, a.correctiveHelloAt, a.noCorrectiveHelloBefore = false, time.Time{}, time.Time{}
 		if w := a.currentWork; w != nil && w.state == workSubmitting {
 			w.connectionWasLost = true
@@ -203,7 +206,7 @@ func (a *Machine) Step(now time.Time, ev Event) []Effect {
 func (a *Machine) emitEffect(e Effect)         { a.effects = append(a.effects, e) }
 func (a *Machine) reportEvent(f observe.Event) { a.emitEffect(ReportEvent{f}) }
 
-// maySendHello reports whether the agent can send a hello: it is connected, and the host has checked the task.
+// maySendHello reports whether the agent can send a hello message: it is connected, and the host has checked the task.
 func (a *Machine) maySendHello() bool {
 	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasCheckedTask && !a.SendsNoHello()
 }
@@ -218,7 +221,7 @@ func (a *Machine) runDueTimers(now time.Time) {
 	if !a.maySendHello() {
 		return
 	}
-	// Delay the hello by a random time, since its cause often affects all agents at the same time.
+	// Delay the hello message by a random time, since its cause often affects all agents at the same time.
 	if a.isHelloDue {
 		within := time.Duration(a.currentAnnouncement.Announcement.HelloSpreadMillis) * time.Millisecond
 		a.isHelloDue, a.helloSent, a.helloRetryInterval, a.nextHelloAt = false, false, firstHelloRetryInterval,
@@ -254,15 +257,16 @@ func (a *Machine) sendHello() {
 	a.emitEffect(h)
 }
 
-// endHelloRetriesIfCurrent stops repeating the hello if the coordinator's answer refers to the current announcement.
+// endHelloRetriesIfCurrent stops repeating the hello message if the coordinator's answer refers to the current
+// announcement.
 func (a *Machine) endHelloRetriesIfCurrent(now time.Time, announcement wire.Digest) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == announcement {
 		a.endHelloRetries(now)
 	}
 }
 
-// extendWaitIfBudgetSpent returns d, or a longer interval if the uplink budget is spent, since hellos also use the
-// budget.
+// extendWaitIfBudgetSpent returns the duration d, or a longer interval if the uplink budget is spent, since hello
+// messages also use the budget.
 func (a *Machine) extendWaitIfBudgetSpent(d time.Duration) time.Duration {
 	if a.uplinkBytesLeft == 0 {
 		return helloIntervalOverBudget
@@ -270,8 +274,8 @@ func (a *Machine) extendWaitIfBudgetSpent(d time.Duration) time.Duration {
 	return d
 }
 
-// endHelloRetries stops repeating a hello that the coordinator has answered, and schedules the next regular hello. It
-// does nothing if a new hello is due.
+// endHelloRetries stops repeating a hello message that the coordinator has answered, and schedules the next regular
+// hello. It does nothing if a new hello message is due.
 func (a *Machine) endHelloRetries(now time.Time) {
 	if a.helloSent && !a.isHelloDue {
 		a.awaitsHelloAnswer = false

@@ -50,9 +50,10 @@ type AnnouncementIgnoreReason string
 
 // The reasons for ignoring an announcement.
 const (
-	// a replay, or the broker has lost newer state.
-	IgnoredOlderAnnouncement       AnnouncementIgnoreReason = "older"
-	IgnoredConflictingAnnouncement AnnouncementIgnoreReason = "conflict" // different content, but the same position
+	// The announcement is a replay, or the broker has lost newer state.
+	IgnoredOlderAnnouncement AnnouncementIgnoreReason = "older"
+	// the content differs from the followed announcement, but the position is the same
+	IgnoredConflictingAnnouncement AnnouncementIgnoreReason = "conflict"
 )
 
 // AnnouncementIgnoreReasons returns all reasons for ignoring an announcement, for use as metric labels.
@@ -204,7 +205,7 @@ type WorkResult string
 // Outcomes of an agent's work in a round.
 const (
 	WorkAccepted   WorkResult = "accepted"
-	WorkMixedOnly  WorkResult = "mixed" // trained and mixed, but no update was requested
+	WorkMixedOnly  WorkResult = "mixed" // the agent trained and mixed, but the coordinator requested no update
 	WorkRefused    WorkResult = "refused"
 	WorkDeclined   WorkResult = "declined"
 	WorkSuperseded WorkResult = "superseded" // the round continued without the agent

@@ -10,12 +10,12 @@ import (
 type disconnectState struct {
 	announcementReceived    bool // whether an announcement has arrived over this connection
 	notSelectedForRound     bool // whether the coordinator continues the round without this agent
-	disconnectRequested     bool // whether AllowDisconnect was already emitted
+	disconnectRequested     bool // whether the effect AllowDisconnect was already emitted
 	hadWorkSinceLastLottery bool // whether the agent has worked in a round since its last lottery draw
 }
 
-// lotteryDraw is an agent's random number for a round. All attempts of the round use the same number, so an agent that
-// won an attempt also wins later attempts with a higher probability.
+// lotteryDraw is an agent's random number in the response lottery of a round. All attempts of the round use the same
+// number, so an agent that won an attempt also wins later attempts with a higher answer probability.
 type lotteryDraw struct {
 	run         wire.RunID
 	round       wire.RoundID
@@ -40,11 +40,12 @@ func (a *Machine) drawLottery(e *AnnouncementReceived) {
 	}
 }
 
-// winsLottery returns true with probability of/2³², or always if of is 0.
+// winsLottery returns true with probability of/2³², where of is the announced threshold. It always returns true if of
+// is 0.
 func (a *Machine) winsLottery(of uint32) bool { return of == 0 || a.rng.Uint32() < of }
 
-// SendsNoHello reports whether the agent sends no hello because it has lost the lottery. An agent with work, with an
-// unsent update, or with a pending download sends a hello in any case.
+// SendsNoHello reports whether the agent sends no hello message because it has lost the response lottery. An agent with
+// work in a round, with an unsent update, or with a pending download sends a hello message in any case.
 func (a *Machine) SendsNoHello() bool {
 	return a.lotteryLost && !a.awaitsHelloAnswer && !a.HasRoundWork()
 }
@@ -54,8 +55,8 @@ func (a *Machine) HasRoundWork() bool {
 	return a.currentWork != nil || a.savedUpdate != nil || a.workAwaitingFate != nil || a.pendingInvitation != nil
 }
 
-// MayDisconnect reports whether the agent may disconnect from the broker because it lost the lottery or was not drawn
-// for the round.
+// MayDisconnect reports whether the agent may disconnect from the broker because it lost the response lottery or was
+// not drawn for the round.
 func (a *Machine) MayDisconnect() bool {
 	if !a.linkUp || !a.disconnectState.announcementReceived || a.currentAnnouncement == nil || a.awaitsHelloAnswer ||
 		a.HasRoundWork() {
@@ -65,8 +66,8 @@ func (a *Machine) MayDisconnect() bool {
 	return r.MaxDisconnectTime() > 0 && (a.lotteryLost || a.disconnectState.notSelectedForRound && !a.isHelloDue)
 }
 
-// requestDisconnect emits AllowDisconnect once per connection and announcement. The duration is return_after plus a
-// random part of return_within.
+// requestDisconnect emits AllowDisconnect once per connection and announcement. The duration is the option return_after
+// plus a random part of the option return_within.
 func (a *Machine) requestDisconnect() {
 	if a.disconnectState.disconnectRequested || !a.MayDisconnect() {
 		return

@@ -19,8 +19,8 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 		a.rowsKnownToCoordinator = e.KnownRowCount
 	}
 	unfit := a.unfitReason()
-	// Stop repeating the hello only if the agent can participate. Otherwise the hello must report to the coordinator
-	// why the agent cannot.
+	// Stop repeating the hello message only if the agent can participate. Otherwise the hello message must report to
+	// the coordinator why the agent cannot.
 	if unfit == 0 {
 		a.endHelloRetriesIfCurrent(now, e.AnnouncementDigest)
 	}
@@ -39,7 +39,7 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 	// This is work in the invited round, since endObsoleteWork has removed work in earlier rounds.
 	if w := a.currentWork; w != nil {
 		w.invitation, w.deadline = e, now.Add(e.TimeLeft) // A new attempt of the round has a new deadline.
-		// The agent may now have to upload, since it may have been drawn to replace another agent.
+		// Offer the update, since this agent may now have been drawn to send it in place of another agent.
 		a.offerUpdate()
 		a.repeatInvitationAnswer(c.Position, w)
 		return
@@ -64,7 +64,7 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 	}
 	if e.MustUpload {
 		a.currentWork.nextAnswerAt = now.Add(joinedMessageDelay)
-	} else { // No update will follow, so report the participation now.
+	} else { // The agent will send no update, so report the participation now.
 		a.emitEffect(SendJoined{c.Position, e.AnnouncementDigest})
 	}
 	a.reportEvent(WorkStarted{Round: a.currentWork.round, Kind: a.currentWork.kind, TimeLeft: e.TimeLeft})
@@ -76,7 +76,7 @@ func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 }
 
 // repeatInvitationAnswer answers an invitation to a round in which the agent already works. If the coordinator requests
-// an update that it had accepted, it has lost the update, so the agent offers it again.
+// an update that it had accepted before, the coordinator has lost the update, so the agent offers it again.
 func (a *Machine) repeatInvitationAnswer(order wire.AnnouncementPosition, w *roundWork) {
 	if w.state == workDeclinedOrRefused {
 		a.emitEffect(SendDeclined{order, w.invitation.AnnouncementDigest, w.declineReason})
@@ -135,7 +135,7 @@ func (a *Machine) sendDueAnswer(now time.Time) {
 		min(2*w.declineRetryInterval, maxDeclineRetryInterval)
 }
 
-// handleRoundStanding processes the coordinator's answer to a hello or to a declined message.
+// handleRoundStanding processes the coordinator's answer to a hello message or to a declined message.
 func (a *Machine) handleRoundStanding(e RoundStandingReceived) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == e.AnnouncementDigest {
 		a.disconnectState.notSelectedForRound = e.Standing == wire.StatusNotSelected
@@ -196,7 +196,7 @@ func (a *Machine) handleTrainingEnded(now time.Time, e TrainingEnded) {
 	a.offerUpdate()
 }
 
-// mayOfferUpdate reports whether a position of the announced round, in any attempt, is saved to disk.
+// mayOfferUpdate reports whether the position of the announced round, in any attempt, is saved to disk.
 func (a *Machine) mayOfferUpdate() bool {
 	round := a.obeyedPosition
 	round.Attempt, round.Phase = 0, 0
@@ -221,14 +221,14 @@ func (w *roundWork) mustUpload() bool {
 	return w.invitation.MustUpload || w.invitation.AnnouncementDigest.IsZero()
 }
 
-// matchesUpdate reports whether an answer of the coordinator refers to this work's update. It compares the round too,
-// since the updates of two rounds may be equal.
+// matchesUpdate reports whether an answer of the coordinator refers to this work's update. It compares both the digest
+// and the round, since the updates of two rounds may be equal.
 func (w *roundWork) matchesUpdate(run wire.RunID, round wire.RoundID, update wire.Digest) bool {
 	return w.run == run && w.round == round && w.updateDigest == update
 }
 
 // handleUpdateAccepted records the acceptance of the update. The agent keeps the update until the round is over, since
-// the coordinator may still lose it.
+// the coordinator may still lose the update.
 func (a *Machine) handleUpdateAccepted(now time.Time, e UpdateAcceptanceReceived) {
 	if w := a.workAwaitingFate; w != nil && w.matchesUpdate(e.Run, e.Round, e.UpdateDigest) {
 		a.workAwaitingFate = nil
@@ -237,7 +237,8 @@ func (a *Machine) handleUpdateAccepted(now time.Time, e UpdateAcceptanceReceived
 	}
 	w := a.currentWork
 	if c := a.currentAnnouncement; w == nil && c != nil && c.Position.Run == e.Run && c.Position.Round == e.Round {
-		// The answer shows that the coordinator has received the hello, although the agent no longer has this update.
+		// The answer shows that the coordinator has received the hello message, although the agent no longer has this
+		// update.
 		a.endHelloRetries(now)
 	}
 	if w == nil || !w.matchesUpdate(e.Run, e.Round, e.UpdateDigest) {

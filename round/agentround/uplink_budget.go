@@ -9,9 +9,11 @@ import (
 
 // Estimates of the network traffic of a round, apart from the model and the update.
 const (
-	// controlTrafficBytes is the traffic of hellos, invitation, credit, answers, presence and pings.
+	// controlTrafficBytes is the traffic, in bytes, of the hello messages, invitation, credit, answers, presence
+	// messages and pings of a round.
 	controlTrafficBytes = 16 << 10
-	// overheadBytesPerChunk is the traffic of a chunk's headers, packets, request and answer.
+	// overheadBytesPerChunk is the traffic, in bytes, that is needed for each chunk of an update in addition to its
+	// data: headers, packets, request and answer.
 	overheadBytesPerChunk = 1000
 	// bytesPerOverheadByte is the number of payload bytes for each byte of network overhead, such as packet headers.
 	bytesPerOverheadByte = 16
@@ -29,8 +31,8 @@ func (a *Machine) EstimateRoundBytes() uint64 {
 	if ann.Kind == wire.KindStatistics {
 		update = a.task.statisticsUpdateBytes
 	}
-	// Count the inline model and task twice, because an announcement arrives in each phase, both for this round and for
-	// the next.
+	// Count the model and the task twice if the announcement contains them, because an announcement arrives in each
+	// phase, both for this round and for the next.
 	bytes := controlTrafficBytes + networkBytesOfVector(update) +
 		2*networkBytesOfVector(uint32(len(ann.BaseModel.Inline)+len(ann.Task.Inline)))
 	if ann.Kind == wire.KindTraining && len(ann.BaseModel.Inline) == 0 {
@@ -46,7 +48,7 @@ func networkBytesOfVector(bytes uint32) uint64 {
 }
 
 // unfitReason returns the reason why the agent cannot start the announced round; 0 means that it can. Work that has
-// begun continues regardless of the budget and of the owner's rules.
+// begun continues, whatever the budget and the owner's rules are.
 func (a *Machine) unfitReason() wire.DeclineReason {
 	switch {
 	case a.task.unfitReason != 0 || a.currentWork != nil && a.currentWork.state < workAccepted:
@@ -76,8 +78,8 @@ func (a *Machine) applyOwnerRule(e OwnerRuleChanged) {
 	a.declineReasonByOwnerRule[e.RuleName] = e.Reason
 }
 
-// setUplinkBudget sets the number of bytes that the agent may still send. It schedules a hello if the agent can now
-// participate, or no longer can.
+// setUplinkBudget sets the number of bytes that the agent may still send. It schedules a hello message if the agent can
+// now participate, or no longer can.
 func (a *Machine) setUplinkBudget(e UplinkBudgetChanged) {
 	before := a.unfitReason()
 	a.uplinkBytesLeft = e.BytesLeft

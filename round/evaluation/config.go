@@ -4,13 +4,13 @@ import "github.com/fedmesh/fedmesh/spec"
 
 // Config configures the evaluation of models by agents on their held-out rows.
 type Config struct {
-	// interval between evaluated model versions, in versions; the last model of a run is evaluated too; 0 disables
+	// number of model versions from one evaluation to the next; the last model of a run is evaluated too; 0 disables
 	// evaluation
 	VersionInterval int `yaml:"every"`
-	// minimum number of held-out rows that an agent needs to report a result
+	// minimum number of held-out rows with which an agent reports a result
 	MinRows int `yaml:"min_rows"`
-	// MinAgents is the number of agents that must report before a result is published. If fewer agents are present, all
-	// of them must report.
+	// MinAgents is the number of agents that must report before the coordinator publishes a result. If fewer agents are
+	// present, all present agents must report.
 	MinAgents int `yaml:"min_agents"`
 }
 

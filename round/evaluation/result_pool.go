@@ -1,5 +1,5 @@
 // Package evaluation combines the agents' evaluations of a model on their held-out rows into one result: over all rows,
-// over agents, and by class. Both the coordinator and the simulator use it.
+// over agents, and by class. Both the coordinator and the simulator use the package.
 package evaluation
 
 import (
@@ -24,8 +24,8 @@ var (
 	_ [learner.MaxConfusionClasses]uint32 = [wire.MaxConfusionClasses]uint32{}
 )
 
-// FromScoreSums converts the score sums of a model to the evaluation message of an agent. If a sum is not finite or out
-// of range, the message contains no rows.
+// FromScoreSums converts the score sums of a model to the evaluation message of an agent. If one of the sums is not
+// finite or out of range, the message contains no rows.
 func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSums) wire.Evaluation {
 	m := wire.Evaluation{Run: run, ModelVersion: version}
 	most := wire.MaxRowContribution * float64(t.Samples)
@@ -40,7 +40,8 @@ func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSum
 }
 
 // FromExternalProgram converts the metrics of an external model program, which are means over the held-out rows, to an
-// evaluation message. It omits invalid metrics and, beyond the maximum number, the last metrics in the order of names.
+// evaluation message. It omits invalid metrics. If there are too many metrics, it omits the last ones in the order of
+// names.
 func FromExternalProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
 	figures map[string]float64) wire.Evaluation {
 	m := FromScoreSums(run, version, learner.ScoreSums{Samples: rows, RiskSum: float64(rows) * risk})
@@ -91,8 +92,8 @@ func FitsModelKind(m *wire.Evaluation, external bool, classes int) bool {
 	return len(m.ResidualHistogram) == 0 && len(m.ConfusionMatrix) == classes*classes
 }
 
-// Add adds an agent's evaluation. All evaluations must belong to one model and have the same kind, and each agent may
-// be added only once.
+// Add adds an agent's evaluation. All evaluations in a pool must belong to one model and have the same kind. The
+// evaluation of an agent may be added only once.
 func (p *ResultPool) Add(agent wire.AgentID, m wire.Evaluation) {
 	if m.Rows == 0 {
 		return
@@ -120,8 +121,8 @@ type Result struct {
 	ReportingAgents int     `json:"agents"` // number of agents with enough held-out rows
 	Rows            uint64  `json:"rows"`
 	Risk            float64 `json:"risk"` // mean loss over all rows, without the regularisation term
-	// R2 is the R² score over all rows, for a regression; nil if all targets are equal. ResidualCounts contains the
-	// number of residuals in each bin of docs/PROTOCOL.md.
+	// R2 is the R² score over all rows, for a regression. It is nil if all targets are equal. ResidualCounts contains
+	// the number of residuals in each histogram bin that docs/PROTOCOL.md defines.
 	R2                *float64           `json:"r2,omitempty"`
 	ResidualCounts    []uint64           `json:"residuals,omitempty"`
 	ResidualQuantiles []ResidualQuantile `json:"residuals_within,omitempty"`
@@ -134,7 +135,7 @@ type Result struct {
 	// ExternalMetrics contains the metrics of external model programs by name, at most wire.MaxExternalMetrics. Each
 	// value is the mean over the rows of the agents that reported the metric.
 	ExternalMetrics map[string]float64 `json:"figures,omitempty"`
-	// Distributions of the metrics over agents, each agent with equal weight; nil with fewer than
+	// Distributions of the metrics over agents, in which each agent has the same weight. They are nil with fewer than
 	// MinAgentsForDistribution agents.
 	AgentRisk     *AgentMetricDistribution `json:"agent_risk,omitempty"`
 	AgentAccuracy *AgentMetricDistribution `json:"agent_accuracy,omitempty"`
@@ -144,7 +145,7 @@ type Result struct {
 type ClassMetrics struct {
 	Rows        uint64 `json:"rows"`
 	CorrectRows uint64 `json:"correct"`
-	// F1 score: 2·correct / (actual + predicted rows); nil if both are 0
+	// F1 score of the class: 2·correct / (actual + predicted rows); nil if both numbers of rows are 0
 	F1 *float64 `json:"f1,omitempty"`
 }
 
@@ -238,8 +239,8 @@ func (r *Result) poolExternalMetrics(agents []agentEvaluation, accuracies []floa
 			}
 		}
 	}
-	// Sort metrics by the number of agents that report them, so that one agent with many metric names cannot displace
-	// common metrics.
+	// Sort metrics by the number of agents that report them, so that one agent that reports many metric names cannot
+	// displace common metrics.
 	sort.Slice(sums, func(i, j int) bool {
 		return sums[i].said > sums[j].said || sums[i].said == sums[j].said && sums[i].name < sums[j].name
 	})
@@ -256,8 +257,8 @@ func (r *Result) poolExternalMetrics(agents []agentEvaluation, accuracies []floa
 	}
 }
 
-// FormatExternalMetrics formats the metrics of external programs for display. It omits the accuracy if r.Accuracy is
-// set.
+// FormatExternalMetrics formats the metrics of external programs for display. It omits the accuracy metric if
+// r.Accuracy is set.
 func (r *Result) FormatExternalMetrics() string {
 	var all []string
 	for name, x := range r.ExternalMetrics {
@@ -314,8 +315,8 @@ func (r *Result) fillResidualQuantiles(unit float64) {
 	}
 }
 
-// newAgentMetricDistribution returns the distribution of a metric over agents. The worst value is the largest one, or
-// the smallest if bad is negative.
+// newAgentMetricDistribution returns the distribution of a metric over agents. The worst value is the largest value, or
+// the smallest value if bad is negative.
 func newAgentMetricDistribution(x []float64, bad float64) *AgentMetricDistribution {
 	x = slices.Clone(x)
 	slices.Sort(x)
@@ -334,7 +335,8 @@ func newAgentMetricDistribution(x []float64, bad float64) *AgentMetricDistributi
 	return &s
 }
 
-// quantile returns the q-quantile of the K sorted numbers x by linear interpolation at the position h = (K − 1)q.
+// quantile returns the q-quantile of the K sorted numbers x, by linear interpolation between the elements next to the
+// position h = (K − 1)q.
 func quantile(x []float64, q float64) float64 {
 	h := float64(len(x)-1) * q
 	i := min(int(h), len(x)-1)

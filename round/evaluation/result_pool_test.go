@@ -16,8 +16,8 @@ import (
 
 func near(a *float64, b float64) bool { return a != nil && math.Abs(*a-b) <= 1e-12*(1+math.Abs(b)) }
 
-// classes returns the evaluations of six agents with 10, 20, … 60 rows. They classify 0, 20, 20, 40, 40 and 60
-// rows correctly.
+// classes returns the evaluations of six agents with 10, 20, … 60 held-out rows. The agents classify 0, 20, 20, 40, 40
+// and 60 of their rows correctly.
 func classes() (all []wire.Evaluation) {
 	for i, c := range [][]uint32{{0, 4, 6, 0}, {10, 0, 0, 10}, {20, 5, 5, 0}, {40, 0, 0, 0}, {20, 10, 0, 20},
 		{0, 0, 0, 60}} {
@@ -46,7 +46,7 @@ func TestClasses(t *testing.T) {
 		r.Classes[1].Rows != 101 || r.Classes[1].CorrectRows != 90 || !near(r.Classes[1].F1, 180./(101+109)) {
 		t.Errorf("accuracy %v, classes %+v", *r.Accuracy, r.Classes)
 	}
-	// The sorted accuracies of the agents are 0, 2/3, 0.8, 1, 1 and 1.
+	// The accuracies of the six agents, in ascending order, are 0, 2/3, 0.8, 1, 1 and 1.
 	mean := (2./3 + 0.8 + 3) / 6
 	variance := mean * mean
 	for _, x := range []float64{2. / 3, 0.8, 1, 1, 1} {
@@ -88,7 +88,8 @@ func TestFewAgents(t *testing.T) {
 	}
 }
 
-// TestRegression checks that the combined sums of several parts equal the result of one agent with all rows.
+// TestRegression checks that the combined sums of several agents, each with a part of the rows, equal the sums of one
+// agent with all rows.
 func TestRegression(t *testing.T) {
 	m, err := learner.NewModel[float64](learner.Architecture{Inputs: 2, Outputs: 1, Risk: "squared"})
 	if err != nil {
@@ -129,8 +130,8 @@ func TestRegression(t *testing.T) {
 	}
 }
 
-// TestOrderAndBounds checks that the result is bitwise independent of the order of agents, and can be encoded for any
-// input.
+// TestOrderAndBounds checks that the combined result does not depend on the order of the agents, bit by bit, and that
+// every result can be encoded.
 func TestOrderAndBounds(t *testing.T) {
 	all := []wire.Evaluation{{Rows: 1, RiskSum: 1e99, SSE: 1e100, TargetSum: -1e100, TargetSquareSum: 1e100},
 		{Rows: 3, RiskSum: -1e100, SSE: 1e-300, TargetSum: 1e100}, {Rows: math.MaxUint32, RiskSum: 4e109,

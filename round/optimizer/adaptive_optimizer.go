@@ -2,12 +2,13 @@ package optimizer
 
 import "math"
 
-// adaptiveOptimizer implements the common part of the adaptive optimisers (Reddi et al. 2021, Alg. 2) for the
-// aggregated update D_i: m_i = β₁ m_{i−1} + (1−β₁) D_i and w_i = w_{i−1} + η m_i/(√v_i + τ), with m_0 = 0 and v_0 = τ².
-// There is no bias correction. The optimisers differ in the second moment v_i.
+// adaptiveOptimizer implements the common part of the adaptive optimisers (Reddi et al. 2021, Algorithm 2). In round i
+// the first moment of the aggregated update D_i is m_i = β₁ m_{i−1} + (1−β₁) D_i, and the model is w_i = w_{i−1} + η
+// m_i/(√v_i + τ), where η is the learning rate. Initially m_0 = 0 and v_0 = τ². There is no bias correction. The
+// optimisers differ in the second moment v_i.
 type adaptiveOptimizer struct {
 	learningRate, beta1, tau float64
-	// computes the second moment v_i from v_{i−1} and the squared update D_i²
+	// function that computes the second moment v_i from v_{i−1} and the squared aggregated update D_i²
 	nextSecondMoment func(v, d2 float64) float64
 }
 

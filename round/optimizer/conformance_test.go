@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/optimizer"
 )
 
-// oracles are independent implementations of the optimisers on one coordinate, as printed by Reddi et al. (2021). They
-// return the step of each round.
+// oracles contains an independent implementation of each optimiser for one coordinate, with the formulas printed in
+// Reddi et al. (2021). Each function returns the steps of all rounds.
 var oracles = map[string]func(c optimizer.Config, folds []float64) []float64{
 	optimizer.None: func(_ optimizer.Config, folds []float64) []float64 { return folds },
 	"fedavgm": func(c optimizer.Config, folds []float64) (steps []float64) {
@@ -57,8 +57,8 @@ func configOf(name string) optimizer.Config {
 	return c
 }
 
-// TestOracle compares twenty rounds of each optimiser with its oracle, on several coordinates, with default and other
-// parameters.
+// TestOracle compares twenty rounds of each optimiser with the independent implementation in oracles, on several
+// coordinates, with default and with other parameters.
 func TestOracle(t *testing.T) {
 	const rounds, d = 20, 5
 	for _, name := range optimizer.Names() {
@@ -121,7 +121,8 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// TestNeutral checks that fedavgm with β = 0 and η = 1 is bitwise identical to none, including −0.
+// TestNeutral checks that the optimiser fedavgm with momentum β = 0 and learning rate η = 1 gives bitwise the same
+// result as the optimiser none, including for −0.
 func TestNeutral(t *testing.T) {
 	c := configOf("fedavgm")
 	c.Momentum, c.LearningRate = 0, 1
@@ -136,7 +137,8 @@ func TestNeutral(t *testing.T) {
 	}
 }
 
-// TestLearningRates checks each optimiser's default learning rate, used if the configuration has none.
+// TestLearningRates checks the default learning rate of each optimiser, which applies if the configuration contains
+// none.
 func TestLearningRates(t *testing.T) {
 	rates := map[string]float64{"fedavgm": 1, "fedadagrad": 0.1, "fedadam": 0.1, "fedyogi": 0.1}
 	for _, name := range optimizer.Names() {

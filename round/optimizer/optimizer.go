@@ -16,8 +16,8 @@ type Optimizer interface {
 	// InitState sets state to the optimiser's state before the first round.
 	InitState(state [][]float64)
 	// Step replaces the aggregated update D_i in d by the step w_i − w_{i−1} of the model, and updates state. D_i
-	// points towards the next model, like a negative gradient. Infinite elements and NaN must be preserved, so that the
-	// coordinator rejects the model.
+	// points towards the next model, like a negative gradient. Step must preserve infinite elements and NaN, so that
+	// the coordinator rejects the model.
 	Step(d []float64, state [][]float64)
 }
 
@@ -25,13 +25,13 @@ type Optimizer interface {
 type Config struct {
 	Name         string  `yaml:"name" json:"name"`
 	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"`
-	Momentum     float64 `yaml:"momentum" json:"momentum"` // momentum β of fedavgm
+	Momentum     float64 `yaml:"momentum" json:"momentum"` // momentum β of the optimiser fedavgm
 	Beta1        float64 `yaml:"beta1" json:"beta1"`
 	Beta2        float64 `yaml:"beta2" json:"beta2"`
 	Tau          float64 `yaml:"tau" json:"tau"`
 }
 
-// None is the name of the optimiser that applies the aggregate unchanged.
+// None is the name of the optimiser that applies the aggregated update unchanged.
 const None = "none"
 
 type identityOptimizer struct{}
@@ -40,7 +40,7 @@ func (identityOptimizer) StateVectorNames() []string  { return nil }
 func (identityOptimizer) InitState([][]float64)       {}
 func (identityOptimizer) Step([]float64, [][]float64) {}
 
-// DefaultConfig returns the configuration without an optimiser, and with the defaults of the other parameters.
+// DefaultConfig returns the configuration without an optimiser. The other parameters have their default values.
 func DefaultConfig() Config {
 	return Config{Name: None, Momentum: 0.9, Beta1: 0.9, Beta2: 0.99, Tau: 0.001}
 }
@@ -48,7 +48,7 @@ func DefaultConfig() Config {
 // optimizerEntry describes an optimiser in optimizerByName.
 type optimizerEntry struct {
 	newOptimizer        func(Config) Optimizer
-	defaultLearningRate float64 // learning rate that is used if the configuration sets none
+	defaultLearningRate float64 // learning rate that is used if the configuration contains none
 }
 
 var optimizerByName = map[string]optimizerEntry{

@@ -12,24 +12,25 @@ import (
 
 // Config configures the rollout of models for predictions, first to a share of the agents and then to all.
 type Config struct {
-	// Share is the share of agents that first try a new model (the candidate); if it is empty, all agents use each new
-	// model at once.
+	// Share is the share of agents that first try a new model (the candidate). If Share is empty, all agents use each
+	// new model at once.
 	Share AgentShare `yaml:"rollout"`
-	// FirstVersion is the first version of a run that may be released or become a candidate. It does not apply to a
-	// finished run.
+	// FirstVersion is the first model version of a run that may be released or become a candidate. The limit does not
+	// apply after the run has finished.
 	FirstVersion int `yaml:"first_version"`
 	// MinDecidingAgents is the minimum number of agents whose residuals decide about a candidate.
 	MinDecidingAgents int `yaml:"devices"`
-	// MinResiduals is the minimum number of labelled rows of each deciding agent.
+	// MinResiduals is the minimum number of labelled rows that an agent needs to take part in the decision about a
+	// candidate.
 	MinResiduals int `yaml:"residuals"`
-	// ErrorMargin is the tolerated relative increase of the residuals' mean square over the released model, at the
-	// median agent.
+	// ErrorMargin is the tolerated relative increase of the mean squared prediction error, from the released model to
+	// the candidate, at the median agent.
 	ErrorMargin float64 `yaml:"margin"`
 	// TrialTimeout is the time after which a candidate with too few reports is withdrawn.
 	TrialTimeout time.Duration `yaml:"within"`
 }
 
-// AgentShare is a share in percent as text, such as 10%; empty means none.
+// AgentShare is a share of the agents in percent as text, such as "10%". An empty text means no agents.
 type AgentShare string
 
 // UnmarshalText parses a share above 0% and up to 100%, or an empty text.
@@ -41,7 +42,7 @@ func (s *AgentShare) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Fraction returns the share as a fraction of 1, or a negative number if it is invalid.
+// Fraction returns the share as a fraction between 0 and 1, or a negative number if the text is invalid.
 func (s AgentShare) Fraction() float64 {
 	if s == "" {
 		return 0
@@ -54,7 +55,7 @@ func (s AgentShare) Fraction() float64 {
 	return x / 100
 }
 
-// DefaultConfig returns the configuration without a rollout.
+// DefaultConfig returns a configuration that disables the staged release of models.
 func DefaultConfig() Config {
 	return Config{FirstVersion: 20, MinDecidingAgents: 3, MinResiduals: 24, ErrorMargin: 0.05,
 		TrialTimeout: 7 * 24 * time.Hour}

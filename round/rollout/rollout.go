@@ -19,9 +19,9 @@ type Model struct {
 type State struct {
 	Released  Model
 	Candidate Model `json:",omitzero"`
-	// time at which the trial of the candidate began
+	// time at which the trial of the current candidate began
 	CandidateNominatedAt time.Time     `json:"Since,omitzero"`
-	LastWithdrawn        wire.ModelRef `json:"Withdrawn,omitzero"` // last candidate that was withdrawn
+	LastWithdrawn        wire.ModelRef `json:"Withdrawn,omitzero"` // last candidate model that was withdrawn
 }
 
 // AnnouncedRollout returns the part of an announcement that informs agents of the released model and the candidate.
@@ -70,7 +70,7 @@ type Result string
 const (
 	// The model was released at once, since no model was released before.
 	FirstModelReleased Result = "first"
-	CandidateReleased  Result = "widened" // the candidate was released to all agents
+	CandidateReleased  Result = "widened" // the candidate was released to all agents after its trial
 	// The candidate was withdrawn, since it was worse than the released model.
 	CandidateWorse Result = "worse"
 	// The candidate was withdrawn, since too few agents judged it in time.
@@ -86,17 +86,19 @@ func AllResults() []Result {
 type Verdict struct {
 	Result          Result // outcome of the trial; empty if it is too early to judge
 	ReportingAgents int    // number of agents in the trial that have reported
-	VotingAgents    int    // number of reporting agents that have enough residuals or refuse the candidate
-	// median error ratio of the voting agents; +Inf if the median agent refuses the candidate, NaN without votes
+	VotingAgents    int    // number of reporting agents that either have enough residuals or refuse the candidate
+	// median over the voting agents of the candidate's error divided by the released model's error; +Inf if the median
+	// agent refuses the candidate, NaN without votes
 	MedianErrorRatio float64
 }
 
-// JudgeCandidate compares the prediction errors of the candidate with those of the released model. heard contains the
-// last report that each agent in the trial has sent since the time from.
+// JudgeCandidate compares the prediction errors of the candidate with the prediction errors of the released model. The
+// map heard contains the last report that each agent in the trial has sent since the time from.
 //
-// Each agent has one vote: its ratio of the candidate's to the released model's mean square error, or +Inf if it
-// refuses the candidate. The upper median decides, since a minority of malicious agents cannot move it far. Before the
-// deadline, most of the reporting agents must have voted, so that early agents do not decide alone.
+// Each agent has one vote: the candidate's mean squared error divided by the released model's mean squared error, or
+// +Inf if the agent refuses the candidate. The upper median of the votes decides, since a minority of malicious agents
+// cannot move it far. Before the deadline, most of the reporting agents must have voted, so that early agents do not
+// decide alone.
 func (s *State) JudgeCandidate(c *Config, now, from time.Time, heard map[wire.AgentID]wire.CandidateResiduals) Verdict {
 	v := Verdict{ReportingAgents: len(heard), MedianErrorRatio: math.NaN()}
 	var votes []float64
@@ -125,8 +127,8 @@ func (s *State) JudgeCandidate(c *Config, now, from time.Time, heard map[wire.Ag
 	return v
 }
 
-// errorRatio returns the ratio of the candidate's to the released model's mean square error, and whether the agent has
-// a vote.
+// errorRatio returns the candidate's mean squared error divided by the released model's mean squared error. It also
+// returns whether the agent has a vote.
 func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	switch {
 	case r.CandidateRefused:
@@ -140,7 +142,7 @@ func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	return math.Abs(r.CandidateMeanSquare / r.ReleasedMeanSquare), true
 }
 
-// JudgingDeadline returns the time at which the candidate is judged, however few votes have been received.
+// JudgingDeadline returns the time at which the candidate is judged even if few votes have been received.
 func (s *State) JudgingDeadline(c *Config, from time.Time) time.Time {
 	return laterTime(s.CandidateNominatedAt.Add(c.TrialTimeout), from.Add(MinTrialDuration))
 }

@@ -14,7 +14,8 @@ var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func config() *rollout.Config {
 	c := rollout.DefaultConfig()
-	// An error margin of 0.5 is exact in binary, so that tests can reach it exactly.
+	// The error margin 0.5 is exactly representable in binary, so that tests can check the case in which an error ratio
+	// equals the limit.
 	c.Share, c.ErrorMargin, c.TrialTimeout = "10%", 0.5, 24*time.Hour
 	return &c
 }
@@ -24,8 +25,8 @@ func model(run wire.RunID, version wire.ModelVersion) rollout.Model {
 	return rollout.Model{ModelRef: name, File: wire.BlobRef{Length: 1}}
 }
 
-// says returns the reports of agents with enough rows. Each ratio is an agent's mean square error of the candidate
-// divided by that of the released model.
+// says returns the reports of several agents with enough rows. Each ratio is an agent's mean squared error of the
+// candidate, divided by the agent's mean squared error of the released model.
 func says(ratios ...float64) map[wire.AgentID]wire.CandidateResiduals {
 	all := map[wire.AgentID]wire.CandidateResiduals{}
 	for i, r := range ratios {
@@ -48,7 +49,8 @@ func TestJudge(t *testing.T) {
 	refused, few, none := wire.CandidateResiduals{CandidateRefused: true}, wire.CandidateResiduals{LabeledRows: 23,
 		CandidateMeanSquare: 100, ReleasedMeanSquare: 1}, wire.CandidateResiduals{}
 	for name, c := range map[string]struct {
-		after, heardFor time.Duration // time since the start of the trial, and time since reports are collected
+		// time since the start of the trial, and length of the period in which reports were collected
+		after, heardFor time.Duration
 		heard           map[wire.AgentID]wire.CandidateResiduals
 		want            rollout.Result
 		ratio           float64
@@ -100,7 +102,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestDeadline checks that a candidate without reports is judged exactly at the deadline.
+// TestDeadline checks that a candidate without any reports is judged exactly at its deadline.
 func TestDeadline(t *testing.T) {
 	s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), CandidateNominatedAt: began}
 	for _, from := range []time.Time{began.Add(-time.Hour), began.Add(time.Hour), began.Add(48 * time.Hour)} {
@@ -112,8 +114,9 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestCourse checks that the first model is released at once and the next ones become candidates one after another. A
-// withdrawn model does not become a candidate again; a model of a later run does, regardless of its version.
+// TestCourse checks that the first model is released at once and that each later model becomes a candidate after the
+// previous candidate was judged. A withdrawn model must not become a candidate again. A model of a later run must
+// become a candidate even if its version number is lower.
 func TestCourse(t *testing.T) {
 	c, s, now := config(), &rollout.State{}, began
 	next := func(m rollout.Model, finished, want bool) {

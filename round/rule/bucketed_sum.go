@@ -13,24 +13,25 @@ const BucketCount = 1 << bucketBits
 
 const bucketBits = 6
 
-// BucketOfAgent returns the bucket of an agent: the low 6 bits of the first byte of SHA-256(seed as 8 bytes,
-// little-endian | id). The seed is public and the same for all rounds of a run.
+// BucketOfAgent returns the bucket number of an agent: the low 6 bits of the first byte of SHA-256(seed | id), where
+// seed is encoded as 8 bytes in little-endian order. The seed is public and the same for all rounds of a run.
 func BucketOfAgent(seed uint64, id wire.AgentID) int {
 	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), id...))
 	return int(sum[0]) & (BucketCount - 1)
 }
 
-// BucketedSum computes s = Σ f_k v_k in float64. It adds the agents of a bucket in the order of arrival. It joins the
-// sums of the 64 buckets by a complete binary tree; a node with one child is that child. So partial sums over whole
-// buckets can be combined to a bitwise identical result. It keeps at most 7 vectors.
+// BucketedSum computes the sum s = Σ f_k v_k of update vectors v_k with factors f_k, in float64. It adds the vectors of
+// a bucket in the order of arrival. It combines the sums of the 64 buckets by a complete binary tree; a node with only
+// one child has the child's value. Therefore several programs can each sum some of the buckets, and the combined result
+// is bitwise identical. A BucketedSum keeps at most 7 vectors.
 type BucketedSum struct {
 	dimension   int
 	nodes       []bucketNode // sums of complete subtrees from left to right; the open bucket is last
-	freeVectors [][]float64  // unused vectors for reuse
-	openBucket  int          // index of the bucket to which vectors are being added; −1 before the first
+	freeVectors [][]float64  // unused vectors that later nodes can reuse
+	openBucket  int          // index of the bucket to which vectors are being added; −1 before the first vector
 }
 
-// bucketNode is the sum of the buckets index·2^level to (index+1)·2^level − 1.
+// bucketNode is the sum of the buckets index·2^level to (index+1)·2^level − 1, a subtree of the binary tree of buckets.
 type bucketNode struct {
 	level, index int
 	vector       []float64
@@ -39,8 +40,8 @@ type bucketNode struct {
 // NewBucketedSum returns an empty sum of vectors of length d.
 func NewBucketedSum(d int) *BucketedSum { return &BucketedSum{dimension: d, openBucket: -1} }
 
-// AddToBucketedSum adds f·v for an agent of the given bucket, rounding each product separately. Bucket numbers must not
-// decrease.
+// AddToBucketedSum adds f·v to the sum for an agent of the given bucket. It rounds each product separately. Bucket
+// numbers must not decrease from one call to the next.
 func AddToBucketedSum[T wire.Float](s *BucketedSum, bucket int, f float64, v []T) {
 	acc := s.bucketVector(bucket)
 	if len(v) != len(acc) {
@@ -49,7 +50,7 @@ func AddToBucketedSum[T wire.Float](s *BucketedSum, bucket int, f float64, v []T
 	addScaled(acc, f, v)
 }
 
-// WriteMeanAndReset writes scale·s/n to dst, where s is the sum, and empties the sum.
+// WriteMeanAndReset writes scale·s/n to dst, where s is the bucketed sum, and then sets the sum to zero.
 func (s *BucketedSum) WriteMeanAndReset(dst []float64, n, scale float64) {
 	s.joinCompletedNodes(BucketCount)
 	if len(s.nodes) == 0 {
@@ -63,7 +64,7 @@ func (s *BucketedSum) WriteMeanAndReset(dst []float64, n, scale float64) {
 	s.nodes, s.openBucket = s.nodes[:0], -1
 }
 
-// bucketVector returns the sum of a bucket, which must not precede the open bucket.
+// bucketVector returns the vector that holds the sum of a bucket. The bucket must not precede the open bucket.
 func (s *BucketedSum) bucketVector(bucket int) []float64 {
 	if bucket != s.openBucket {
 		if bucket < s.openBucket || bucket >= BucketCount {
@@ -76,7 +77,8 @@ func (s *BucketedSum) bucketVector(bucket int) []float64 {
 	return s.nodes[len(s.nodes)-1].vector
 }
 
-// joinCompletedNodes joins the nodes that are complete if only buckets ≥ next follow.
+// joinCompletedNodes joins the tree nodes to which no more vectors will be added, if all further vectors belong to
+// buckets with a number of at least next.
 func (s *BucketedSum) joinCompletedNodes(next int) {
 	for len(s.nodes) > 0 {
 		last := len(s.nodes) - 1

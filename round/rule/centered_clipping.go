@@ -7,9 +7,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CenteredClipping is the name of centred clipping (Karimireddy et al. 2021, with one pass). It starts at the last
-// aggregate v, 0 before the first round, and adds the differences of the updates from v, each clipped to the radius τ:
-// v ← v + Σ c_k (v_k − v) min(1, τ/‖v_k − v‖), D = Scale·v. The state is v.
+// CenteredClipping is the name of the rule of centred clipping (Karimireddy et al. 2021, with one pass). It starts at
+// the last aggregate v, which is 0 before the first round. It adds the differences of the updates v_k from v, each
+// clipped to the radius τ: v ← v + Σ c_k (v_k − v) min(1, τ/‖v_k − v‖), where c_k is the ContributionFactor of update k
+// divided by the number of draws. The result is D = Scale·v, and v is the rule's state.
 const CenteredClipping = "centered_clipping"
 
 type centeredClipping[T wire.Float] struct {

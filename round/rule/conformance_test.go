@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// configs contains the tested configurations of each rule. A rule without an entry fails the suite.
+// configs contains the tested configurations of each aggregation rule. The suite fails for a rule without an entry.
 var configs = map[string][]rule.Config{
 	rule.Mean:             {{}},
 	rule.Median:           {{}},
@@ -26,14 +26,14 @@ var configs = map[string][]rule.Config{
 	rule.CenteredClipping: {{ClippingRadius: 1}, {ClippingRadius: 3000}},
 }
 
-// alone lists the rules that compute each coordinate only from the values of that coordinate. anyOrder lists those
-// among them whose result does not depend on the order of updates.
+// alone lists the rules that compute each coordinate of the result only from the values of the same coordinate.
+// anyOrder lists those rules in alone whose result does not depend on the order of the updates.
 var (
 	alone    = []string{rule.Mean, rule.Median, rule.TrimmedMean}
 	anyOrder = []string{rule.Median, rule.TrimmedMean}
 )
 
-// eachRule calls try for each rule and each of its configurations.
+// eachRule calls try once for each configuration of each aggregation rule.
 func eachRule(t *testing.T, try func(t *testing.T, c rule.Config)) {
 	for _, name := range rule.Names() {
 		if len(configs[name]) == 0 || oracles[name] == nil {
@@ -76,8 +76,8 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 	return set, ids
 }
 
-// folded aggregates a set of updates in parts of the given length. If the set has no rule state, it uses the initial
-// state.
+// folded aggregates a set of updates in parts of the given number of elements. If the set has no rule state, folded
+// uses the rule's initial state.
 func folded[T wire.Float](c rule.Config, set *rule.UpdateSet[T], d, part int) ([]float64, rule.UpdateAssessment,
 	error) {
 	r := rule.New[T](c)
@@ -86,7 +86,7 @@ func folded[T wire.Float](c rule.Config, set *rule.UpdateSet[T], d, part int) ([
 	}
 	dst := make([]float64, d)
 	for j := range dst {
-		dst[j] = math.NaN() // fill with other values, to check that every element is overwritten
+		dst[j] = math.NaN() // Fill dst with NaN, to check that the rule overwrites every element.
 	}
 	w, err := r.AssessUpdates(set)
 	for from := 0; from < d && err == nil; from += part {
@@ -104,7 +104,7 @@ func fold[T wire.Float](t *testing.T, c rule.Config, set rule.UpdateSet[T], d in
 	return dst
 }
 
-// TestOracle checks each rule against an independent implementation, for various numbers of coordinates and updates and
+// TestOracle compares each rule with an independent implementation, for various numbers of coordinates and updates and
 // for two rule states.
 func TestOracle(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
@@ -150,10 +150,11 @@ func TestOracle(t *testing.T) {
 	})
 }
 
-// TestParts checks that aggregation in parts gives a bitwise identical model and state.
+// TestParts checks that aggregating a vector in parts gives bitwise the same model and rule state as aggregating it at
+// once.
 func TestParts(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
-		const d = 1<<15 + 7 // number of elements, more than a rule reads of an update at a time
+		const d = 1<<15 + 7 // number of elements; a rule reads fewer elements of an update at a time
 		set, _ := setOf[float32](rand.New(rand.NewPCG(19, 20)), 5, d)
 		want, _, err := folded(c, &set, d, d)
 		if err != nil {
@@ -171,7 +172,7 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// narrow is an UpdateReader that reads columns in small pieces and counts the requested columns.
+// narrow is an UpdateReader that reads columns in small pieces and counts how many columns were requested.
 type narrow[T wire.Float] struct {
 	rule.InMemoryUpdates[T]
 	asked []int
@@ -184,8 +185,8 @@ func (s *narrow[T]) ReadColumns(from int, rows [][]T) error {
 	return s.InMemoryUpdates.ReadColumns(from, rows)
 }
 
-// TestBlocks checks that a rule that reads updates by columns reads each column once, also if there are several blocks
-// and a short last one.
+// TestBlocks checks that a rule that reads updates by columns reads each column once, even if there are several blocks
+// of columns and the last block is short.
 func TestBlocks(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		first := configs[c.Rule][0]
@@ -206,7 +207,7 @@ func TestBlocks(t *testing.T) {
 		if !slices.Contains(alone, c.Rule) {
 			return
 		}
-		// Check that a column aggregated alone gives the same result.
+		// Check that a column that is aggregated alone gives the same result as in a block.
 		for _, j := range []int{0, 1<<20/40 - 1, 1 << 20 / 40, d - 1} {
 			one := rule.UpdateSet[float32]{Updates: set.Updates, UpdateScale: 1}
 			var rows rule.InMemoryUpdates[float32]
@@ -233,7 +234,7 @@ func (s *once) ForEachUpdate(from, to int, take func(k int, v []float32)) error 
 	for k, v := range s.InMemoryUpdates {
 		copy(buffer, v[from:to])
 		take(k, buffer)
-		clear(buffer) // Overwrite the slice, since a rule must not use it any more.
+		clear(buffer) // Overwrite the slice, since the rule must not use it after take has returned.
 	}
 	return nil
 }
@@ -244,7 +245,7 @@ func (s *once) ReadColumns(from int, rows [][]float32) error {
 }
 
 // TestPasses checks that a rule with a PassCount of 1 reads each update once and reads no norm, so that the caller need
-// not keep updates.
+// not keep updates in memory.
 func TestPasses(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float32](rand.New(rand.NewPCG(13, 14)), 12, 5)
@@ -278,7 +279,8 @@ func TestTooFew(t *testing.T) {
 	})
 }
 
-// TestDrawnTwice checks that an update that was drawn twice counts like two updates that were drawn once.
+// TestDrawnTwice checks that an update of an agent that was drawn twice counts like two updates of agents that were
+// drawn once.
 func TestDrawnTwice(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(15, 16)), 9, 6)
@@ -303,8 +305,8 @@ func TestDrawnTwice(t *testing.T) {
 	})
 }
 
-// TestArrival checks that rules for which the order of updates does not matter give bitwise identical results for every
-// order.
+// TestArrival checks, for each rule whose result may not depend on the order of the updates, that every order gives
+// bitwise the same result.
 func TestArrival(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		if !slices.Contains(anyOrder, c.Rule) {
@@ -327,7 +329,8 @@ func TestArrival(t *testing.T) {
 	})
 }
 
-// TestScale checks that gradients are aggregated like parameters and then multiplied by the scale.
+// TestScale checks that gradients are aggregated in the same way as parameters, and that the result is then multiplied
+// by the update scale.
 func TestScale(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float32](rand.New(rand.NewPCG(5, 6)), 9, 20)
@@ -363,8 +366,8 @@ func TestReadingFails(t *testing.T) {
 	})
 }
 
-// TestBuckets checks that the mean is bitwise identical to the algorithm in docs/ALGORITHMS.md, for various numbers of
-// updates.
+// TestBuckets checks that the rule mean gives bitwise the same result as the algorithm in docs/ALGORITHMS.md, for
+// various numbers of updates.
 func TestBuckets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{1, 2, 3, 10, 63, 64, 65, 500} {
@@ -384,8 +387,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestCounted checks that each rule treats an update with a norm above MaxNorm as if it were scaled down to MaxNorm,
-// and leaves other updates unchanged.
+// TestCounted checks that each rule treats an update with a norm above MaxNorm as if the update were scaled down to
+// MaxNorm. Updates with smaller norms must not change.
 func TestCounted(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(21, 22)), 9, 30)
@@ -394,7 +397,8 @@ func TestCounted(t *testing.T) {
 		for k, u := range set.Updates {
 			row := slices.Clone(set.UpdateReader.(rule.InMemoryUpdates[float64])[k])
 			if k%2 == 0 {
-				set.Updates[k].MaxNorm = u.Norm * float64(k+1) / 6 // Set bounds both above and below the norms.
+				// Set some bounds above the norms of the updates and some below.
+				set.Updates[k].MaxNorm = u.Norm * float64(k+1) / 6
 			}
 			counts := set.Updates[k].ClippedNorm() / u.Norm
 			for j := range row {
@@ -413,7 +417,7 @@ func TestCounted(t *testing.T) {
 	})
 }
 
-// TestClipped checks that the mean scales an update with a norm above MaxNorm down to MaxNorm, and leaves smaller
+// TestClipped checks that the rule mean scales an update with a norm above MaxNorm down to MaxNorm, and leaves smaller
 // updates bitwise unchanged.
 func TestClipped(t *testing.T) {
 	set := rule.UpdateSet[float32]{UpdateScale: 1, Updates: []rule.UpdateMetadata{{DrawCount: 1, ContributionFactor: 1,
@@ -438,8 +442,8 @@ func TestClipped(t *testing.T) {
 	}
 }
 
-// TestAggregators checks that two programs that each sum half of the buckets and then add their sums get a bitwise
-// identical result to one program.
+// TestAggregators checks that two programs can share an aggregation: if each program sums half of the buckets and the
+// two sums are added, the result must be bitwise equal to the result of one program.
 func TestAggregators(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	all, left, right := rule.NewBucketedSum(25), rule.NewBucketedSum(25), rule.NewBucketedSum(25)
@@ -484,7 +488,8 @@ func TestSumMemory(t *testing.T) {
 	}
 }
 
-// TestNegativeZero checks that a sum of −0 remains −0, since a single bucket must not be added to zero.
+// TestNegativeZero checks that a sum of negative zeros remains −0. The sum of a single bucket must therefore not be
+// added to +0.
 func TestNegativeZero(t *testing.T) {
 	s, d := rule.NewBucketedSum(1), make([]float64, 1)
 	rule.AddToBucketedSum(s, 5, -1, []float64{math.SmallestNonzeroFloat64})

@@ -7,11 +7,11 @@ import (
 )
 
 // columnBlockElements is the approximate number of elements that a rule keeps in memory when it reads updates by
-// columns.
+// columns (the values of one coordinate in all updates).
 const columnBlockElements = 1 << 20
 
 // forEachColumnBlock calls take with successive blocks of columns of all updates. Together the blocks cover n columns,
-// starting at column from; at is the first column of a block.
+// starting at column from. The parameter at of take is the first column of a block.
 func forEachColumnBlock[T wire.Float](s *UpdateSet[T], from, n int, take func(at int, rows [][]T)) error {
 	width := min(max(columnBlockElements/max(len(s.Updates), 1), 64), n)
 	rows := make([][]T, len(s.Updates))
@@ -33,8 +33,8 @@ func forEachColumnBlock[T wire.Float](s *UpdateSet[T], from, n int, take func(at
 // coordinatewiseRule implements the rules that compute each coordinate of the result from the same coordinate of all
 // updates. An update counts as many times as its agent was drawn, and weights of agents have no effect.
 type coordinatewiseRule[T wire.Float] struct {
-	// checkDrawCount returns an error if n draws are too few for the rule. combineValues combines n sorted values of a
-	// coordinate into one.
+	// checkDrawCount returns an error if n draws are too few for the rule. combineValues combines the n sorted values
+	// of one coordinate into the coordinate of the result.
 	checkDrawCount func(n int) error
 	combineValues  func(sorted []float64) float64
 }

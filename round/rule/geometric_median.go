@@ -6,9 +6,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// GeometricMedian is the name of the approximate geometric median: the vector z that minimises Σ α_k ‖v_k − z‖, with
-// α_k proportional to ContributionFactor. It runs 4 passes of the smoothed Weiszfeld algorithm from z = 0 (Pillutla et
-// al. 2022, Algorithm 2): β_k = α_k / max(ν, ‖v_k − z‖), z ← Σ β_k v_k / Σ β_k, with ν = 10⁻⁶.
+// GeometricMedian is the name of the rule of the approximate geometric median: the vector z that minimises Σ α_k ‖v_k −
+// z‖ for the updates v_k, with weights α_k proportional to ContributionFactor. The rule runs 4 passes of the smoothed
+// Weiszfeld algorithm from z = 0 (Pillutla et al. 2022, Algorithm 2): β_k = α_k / max(ν, ‖v_k − z‖), z ← Σ β_k v_k / Σ
+// β_k, with the smoothing constant ν = 10⁻⁶.
 const GeometricMedian = "geometric_median"
 
 const (
@@ -22,8 +23,8 @@ func newGeometricMedian[T wire.Float](Config) Rule[T] { return &geometricMedian[
 
 func (*geometricMedian[T]) PassCount() int { return 2 }
 
-// AssessUpdates implements Rule. It does not store the estimate z of the median: each pass computes z again, part by
-// part, from the factors of the previous pass.
+// AssessUpdates implements Rule. It does not store the estimate z of the median. Instead, each pass computes z again,
+// part by part, from the factors of the previous pass.
 func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
 	if err := requireDraws(GeometricMedian, s.TotalDrawCount(), 1); err != nil {
 		return UpdateAssessment{}, err

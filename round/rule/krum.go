@@ -7,9 +7,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Krum selects the update with the smallest sum of squared distances to its n−f−2 nearest draws, of n draws with up to
-// f malicious ones (Blanchard et al. 2017). Ties go to the lower id. An agent that was drawn twice counts twice.
-// Weights p_k have no effect. MultiKrum is the mean of the m updates with the smallest sums.
+// Krum is the name of the rule that selects one of n drawn updates, up to f of which are malicious (Blanchard et al.
+// 2017). It selects the update with the smallest sum of squared distances to its n−f−2 nearest draws. Of equal sums it
+// selects the lower agent id. An agent that was drawn twice counts twice, and the weights p_k of agents have no effect.
+// MultiKrum is the name of the rule that returns the mean of the m updates with the smallest sums.
 const (
 	Krum      = "krum"
 	MultiKrum = "multi_krum"
@@ -47,7 +48,8 @@ func checkMaxByzantineUpdates(c Config, k *spec.ProblemList) {
 		c.MaxByzantineUpdates)
 }
 
-// maxConfiguredUpdates is the maximum of configured numbers of updates, so that their sums cannot overflow.
+// maxConfiguredUpdates is the maximum of each configured number of updates. It ensures that the sums of these numbers
+// cannot overflow.
 const maxConfiguredUpdates = 1 << 20
 
 func checkAveragedUpdates(c Config, k *spec.ProblemList) {
@@ -100,7 +102,7 @@ func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
 }
 
 // krumScore returns the sum of the squared distances from update k to its nearest draws, including further draws of
-// itself. all is a buffer for the distances.
+// update k. The parameter all is a buffer for the distances.
 func krumScore[T wire.Float](all []float64, s *UpdateSet[T], apart [][]float64, k, nearest int) float64 {
 	for j := range s.Updates {
 		times, square := s.Updates[j].DrawCount, 0.0
@@ -124,11 +126,12 @@ func krumScore[T wire.Float](all []float64, s *UpdateSet[T], apart [][]float64, 
 	return sum
 }
 
-// distanceTileElements is the number of elements compared at a time. They must fit into the CPU cache.
+// distanceTileElements is the number of elements of each vector that are compared at a time. These elements must fit
+// into the CPU cache.
 const distanceTileElements = 1 << 15
 
-// squaredPairDistances returns the squared distance ‖v_k − v_j‖² of the clipped updates at [k][j], for j < k. Squares
-// are added in column order.
+// squaredPairDistances returns the squared distance ‖v_k − v_j‖² of each pair of clipped updates v_k and v_j at the
+// indices [k][j], for j < k. It adds the squares in column order.
 func squaredPairDistances[T wire.Float](s *UpdateSet[T]) ([][]float64, error) {
 	n := len(s.Updates)
 	apart := make([][]float64, n)
@@ -155,8 +158,8 @@ func squaredPairDistances[T wire.Float](s *UpdateSet[T]) ([][]float64, error) {
 	return apart, err
 }
 
-// addSquaredPairDistances adds the squared distances between v and the first len(sums) vectors of others to sums. Four
-// independent sums at a time are 3 times as fast.
+// addSquaredPairDistances adds the squared distances between v and the first len(sums) vectors of others to sums. It
+// computes four independent sums at a time, which is 3 times as fast as one sum.
 func addSquaredPairDistances(sums, v []float64, others [][]float64) {
 	j := 0
 	for ; j+4 <= len(sums); j += 4 {

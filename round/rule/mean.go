@@ -2,9 +2,9 @@ package rule
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Mean is the name of the weighted mean D = Scale·Σ f_k v_k / N of the updates v_k of N draws (ch. 5, equation (5.11);
-// lecture, equations (14) and (34)), computed as a [BucketedSum]. The factor f_k is the ContributionFactor, multiplied
-// by MaxNorm/‖v_k‖ if that is below 1.
+// Mean is the name of the rule of the weighted mean D = Scale·Σ f_k v_k / N of the updates v_k of N draws (Vlaski and
+// Sayed, chapter 5, equation (5.11); lecture, equations (14) and (34)). It is computed as a [BucketedSum]. The factor
+// f_k of update k is the ContributionFactor, multiplied by MaxNorm/‖v_k‖ if the norm ‖v_k‖ exceeds MaxNorm.
 const Mean = "mean"
 
 type mean[T wire.Float] struct{ weightedRule[T] }

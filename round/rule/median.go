@@ -2,9 +2,9 @@ package rule
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Median is the name of the coordinate-wise median (Yin et al. 2018, Definition 1), which is the mean of the middle two
-// for an even number of values. An update counts as many times as its agent was drawn, and the weights p_k of agents
-// have no effect.
+// Median is the name of the rule of the coordinate-wise median (Yin et al. 2018, Definition 1). For an even number of
+// values, the median is the mean of the middle two. An update counts as many times as its agent was drawn, and the
+// weights p_k of agents have no effect.
 const Median = "median"
 
 func newMedian[T wire.Float](Config) Rule[T] {

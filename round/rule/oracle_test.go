@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// points contains the updates of a set in id order, each repeated by its number of draws, and the rule's state before
-// the aggregation.
+// points contains the elements of the updates in a set, in id order, each repeated as many times as its agent was
+// drawn. It also contains the rule's state before the aggregation.
 type points struct {
 	v       [][]float64
 	weights []float64 // weight of the agent of each draw
@@ -36,7 +36,7 @@ func pointsOf(set *rule.UpdateSet[float64]) points {
 	return p
 }
 
-// oracles are independent implementations of the rules, as described in docs/ALGORITHMS.md.
+// oracles contains an independent implementation of each rule, according to docs/ALGORITHMS.md.
 var oracles = map[string]func(c rule.Config, p points) []float64{
 	rule.Mean:   func(_ rule.Config, p points) []float64 { return byCoordinate(p, average) },
 	rule.Median: func(_ rule.Config, p points) []float64 { return byCoordinate(p, middle) },
@@ -120,7 +120,8 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// nearest returns the draws sorted by Krum's score. Draws with equal scores are sorted by id.
+// nearest returns the draws in ascending order of Krum's score (the sum of squared distances to the nearest draws).
+// Draws with equal scores are sorted by id.
 func nearest(c rule.Config, p points) []int {
 	scores, order := make([]float64, len(p.v)), make([]int, len(p.v))
 	for k, v := range p.v {
@@ -137,7 +138,7 @@ func nearest(c rule.Config, p points) []int {
 		}
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
-		// Treat nearly equal scores as equal, since the same numbers may be added in a different order.
+		// Treat nearly equal scores as equal, since the rule may add the same numbers in a different order.
 		if math.Abs(scores[i]-scores[j]) < 1e-9*scores[i] {
 			return 0
 		}

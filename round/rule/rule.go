@@ -13,25 +13,27 @@ import (
 
 // Rule aggregates the updates of a round. AssessUpdates must be called before the first AggregatePart of a set.
 type Rule[T wire.Float] interface {
-	// PassCount returns 1 if the rule reads each element once with ForEachUpdate. The caller then need not keep the
-	// updates unless a MaxNorm is set. It returns 2 if the rule may read elements several times, also with ReadColumns.
+	// PassCount returns 1 if the rule reads each element once, with ForEachUpdate. The caller then need not keep the
+	// updates unless a MaxNorm is set. PassCount returns 2 if the rule may read elements several times, also with
+	// ReadColumns.
 	PassCount() int
-	// StateVectorNames returns the names of the rule's state vectors of length d, which UpdateSet.RuleState contains.
-	// All are zero before the first round.
+	// StateVectorNames returns the names of the rule's state vectors. UpdateSet.RuleState contains these vectors; each
+	// has the length d of the model. All elements are zero before the first round.
 	StateVectorNames() []string
-	// AssessUpdates examines whole updates and returns the rule's assessment. Its error is ErrTooFewUpdates or a read
-	// error.
+	// AssessUpdates examines whole updates and returns the rule's assessment. Its error is either ErrTooFewUpdates or a
+	// read error.
 	AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error)
-	// AggregatePart writes the coordinates of the result D from index from on to dst, and updates the same part of the
-	// rule's state. The result does not depend on the division into parts; an error is a read error.
+	// AggregatePart writes coordinates of the result D to dst, starting at the coordinate with the index from, and
+	// updates the same part of the rule's state. The result does not depend on the division into parts. An error is a
+	// read error.
 	AggregatePart(dst []float64, s *UpdateSet[T], from int) error
 }
 
 // UpdateAssessment is a rule's assessment of a set of updates, for reports.
 type UpdateAssessment struct {
 	ExcludedIndices []int // sorted indices of the updates that the rule leaves out
-	// OutsideRadiusIndices are the indices of updates farther than the radius from the last aggregate, which are
-	// clipped to the radius. OutsideRadiusDistances are their distances.
+	// OutsideRadiusIndices are the indices of the updates that were clipped because they are farther from the last
+	// aggregate than the clipping radius. OutsideRadiusDistances are the distances of these updates.
 	OutsideRadiusIndices   []int
 	OutsideRadiusDistances []float64
 }
@@ -39,7 +41,8 @@ type UpdateAssessment struct {
 // ErrTooFewUpdates means that a round has fewer updates than the rule needs. Such a round is abandoned.
 var ErrTooFewUpdates = errors.New("too few updates for the aggregation rule")
 
-// requireDraws returns ErrTooFewUpdates if a rule needs more than n draws.
+// requireDraws returns ErrTooFewUpdates if the number n of draws is smaller than the number least that the named rule
+// needs.
 func requireDraws(name string, n, least int) error {
 	if n >= least {
 		return nil
@@ -51,14 +54,14 @@ func requireDraws(name string, n, least int) error {
 type UpdateSet[T wire.Float] struct {
 	// metadata of each update, in the order of aggregation: by bucket, then by agent id
 	Updates []UpdateMetadata
-	// UpdateScale is the factor of the model change D = UpdateScale·v for a single update v: 1 for parameters, −μ
-	// (negative server step size) for gradients.
+	// UpdateScale is the factor Scale in the model change D = Scale·v for a single update v: 1 for parameters, and −μ
+	// for gradients, where μ is the server step size.
 	UpdateScale float64
-	RuleState   [][]float64 // state vectors of the rule
+	RuleState   [][]float64 // state vectors that the rule keeps from round to round
 	UpdateReader[T]
 }
 
-// TotalDrawCount returns N, the sum of the draw counts n_k of all updates in the set.
+// TotalDrawCount returns N, the sum of the draw counts n_k over all updates k in the set.
 func (s *UpdateSet[T]) TotalDrawCount() (n int) {
 	for _, u := range s.Updates {
 		n += u.DrawCount
@@ -70,9 +73,9 @@ func (s *UpdateSet[T]) TotalDrawCount() (n int) {
 type UpdateMetadata struct {
 	Bucket             int
 	AgentIDRank        int // position of the agent in the sorted list of agent ids
-	DrawCount          int // number n_k of times the agent was drawn
+	DrawCount          int // number n_k of times that the agent was drawn
 	ContributionFactor float64
-	Norm               float64 // Euclidean norm ‖v_k‖₂
+	Norm               float64 // Euclidean norm ‖v_k‖₂ of the update v_k
 	// MaxNorm is the norm to which a larger update is scaled down; 0 means no limit.
 	MaxNorm float64
 }
@@ -97,8 +100,8 @@ func (s *UpdateMetadata) clipFactor() float64 {
 type UpdateReader[T wire.Float] interface {
 	// Len returns d, the number of elements per update.
 	Len() int
-	// ForEachUpdate calls take with elements [from, to) of each update k, in the order of the set. v is valid until
-	// take returns.
+	// ForEachUpdate calls take with the elements [from, to) of each update k, in the order of the set. The slice v is
+	// valid only until take returns.
 	ForEachUpdate(from, to int, take func(k int, v []T)) error
 	// ReadColumns fills rows[k] with the elements of update k, starting at index from.
 	ReadColumns(from int, rows [][]T) error
@@ -134,13 +137,13 @@ func (m InMemoryUpdates[T]) ReadColumns(from int, rows [][]T) error {
 // Config is the section aggregation in the configuration of a coordinator's round or an experiment.
 type Config struct {
 	Rule string `yaml:"rule" json:"rule"`
-	// share β of the values that trimmed_mean cuts at each end; default 0.2
+	// share β of the values that the rule trimmed_mean removes at each end; default 0.2
 	TrimShare float64 `yaml:"trim" json:"trim"`
-	// number f of malicious updates that krum and multi_krum tolerate
+	// number f of malicious updates that the rules krum and multi_krum tolerate
 	MaxByzantineUpdates int     `yaml:"byzantine" json:"byzantine"`
 	AveragedUpdates     int     `yaml:"keep" json:"keep"`     // number of updates that multi_krum averages
-	ClippingRadius      float64 `yaml:"radius" json:"radius"` // radius τ of centered_clipping
-	// ClipNorm is the norm to which larger updates are scaled down, with any rule; 0 means no bound.
+	ClippingRadius      float64 `yaml:"radius" json:"radius"` // clipping radius τ of the rule centered_clipping
+	// ClipNorm is the norm to which larger updates are scaled down, with any rule; 0 means no limit.
 	ClipNorm float64 `yaml:"clip" json:"clip"`
 	// ClipAboveFactor is the multiple of the usual norm to which the mean scales larger updates down; 0 means no limit,
 	// or a default limit with round.robust.
@@ -156,10 +159,11 @@ func DefaultConfig() Config { return Config{Rule: Mean, TrimShare: 0.2} }
 // ruleEntry describes a rule in ruleEntryByName.
 type ruleEntry[T wire.Float] struct {
 	newRule func(Config) Rule[T]
-	// computeMinDraws returns the minimum number of draws in a round; nil means 1.
+	// computeMinDraws returns the minimum number of draws that the rule needs in a round; nil means 1.
 	computeMinDraws func(c Config) int
-	// checkConfigKeys reports invalid values of the rule's own keys, even if another rule is selected.
-	// ineffectiveKeyWarning describes keys without effect for a number of draws. Both may be nil.
+	// checkConfigKeys reports invalid values of the rule's own configuration keys, even if another rule is selected.
+	// ineffectiveKeyWarning returns a warning about keys that have no effect for a given number of draws. Both
+	// functions may be nil.
 	checkConfigKeys       func(c Config, k *spec.ProblemList)
 	ineffectiveKeyWarning func(c Config, draws int) string
 }
@@ -200,8 +204,8 @@ func (c Config) Validate() error {
 	return k.Err()
 }
 
-// MinDraws returns the minimum number of draws with an update in a round of a valid configuration. Rounds with fewer
-// draws are abandoned.
+// MinDraws returns the minimum number of draws with an update in a round, for a valid configuration. The coordinator
+// abandons rounds with fewer draws.
 func (c Config) MinDraws() int {
 	if least := ruleEntryByName[float32]()[c.Rule].computeMinDraws; least != nil {
 		return least(c)
@@ -209,7 +213,7 @@ func (c Config) MinDraws() int {
 	return 1
 }
 
-// CheckDraws reports an error if rounds of at most the given number of draws would always be abandoned.
+// CheckDraws reports an error if the rule would abandon every round with at most the given number of draws.
 func (c Config) CheckDraws(k *spec.ProblemList, draws int) {
 	if least := c.MinDraws(); draws > 0 {
 		k.Require(draws >= least, "aggregation.rule", "%s requires at least %d updates per round, but participants "+
@@ -219,8 +223,8 @@ func (c Config) CheckDraws(k *spec.ProblemList, draws int) {
 	}
 }
 
-// IneffectiveKeyWarning returns a warning about keys of a valid configuration that have no effect with this number of
-// draws; empty if all have an effect.
+// IneffectiveKeyWarning returns a warning about the keys of a valid configuration that have no effect with this number
+// of draws. It returns "" if all keys have an effect.
 func (c Config) IneffectiveKeyWarning(draws int) string {
 	if warn := ruleEntryByName[float32]()[c.Rule].ineffectiveKeyWarning; warn != nil {
 		return warn(c, draws)

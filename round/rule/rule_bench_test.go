@@ -10,10 +10,11 @@ import (
 
 const manyUpdates = 1000
 
-// made is an UpdateReader for a thousand updates that are computed when they are read, so that none is kept in memory.
+// made is an UpdateReader of a thousand updates that are computed when they are read, so that no update is kept in
+// memory.
 type made struct {
 	d     int
-	table []float32 // values of the updates; nil means that each element of update k is k
+	table []float32 // values of the updates; nil means that each element of update k has the value k
 	row   []float32
 }
 
@@ -45,7 +46,7 @@ func (m *made) ReadColumns(from int, rows [][]float32) error {
 	return nil
 }
 
-// foldMany aggregates the updates in parts, as a coordinator does.
+// foldMany aggregates the updates in parts, as the coordinator does.
 func foldMany(tb testing.TB, c rule.Config, m *made) {
 	tb.Helper()
 	const strip = 1 << 15
@@ -93,8 +94,8 @@ func BenchmarkMany(b *testing.B) {
 	}
 }
 
-// TestMemory checks that each rule allocates at most 40 MB and 3 models for 1,000 updates of 100,000 elements. Krum is
-// tested with fewer elements, since it takes much longer.
+// TestMemory checks that each rule allocates at most 40 MB plus three times the size of the model, for 1,000 updates of
+// 100,000 elements. It tests Krum with fewer elements, since that rule takes much longer.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a thousand updates, seven times over")

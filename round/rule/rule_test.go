@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestTrimmedMeanByHand compares results with values computed by hand, with an agent that was drawn twice and weights
-// without effect.
+// TestTrimmedMeanByHand compares results of the trimmed mean with values computed by hand. The updates include one
+// whose agent was drawn twice, and weights that must have no effect.
 func TestTrimmedMeanByHand(t *testing.T) {
 	rows := rule.InMemoryUpdates[float64]{{1, 100}, {2, -100}, {3, 1}, {4, 2}, {1000, 3}}
 	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rows}
@@ -24,13 +24,13 @@ func TestTrimmedMeanByHand(t *testing.T) {
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{3, 2}) {
 		t.Errorf("got %v", got)
 	}
-	set.Updates[4].DrawCount = 2 // The values are 1 2 3 4 1000 1000, and one of them is cut at each end.
+	set.Updates[4].DrawCount = 2 // The values are 1 2 3 4 1000 1000; the rule removes one value at each end.
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{(2 + 3 + 4 + 1000) / 4., (1 + 2 + 3 + 3) / 4.}) {
 		t.Errorf("got %v", got)
 	}
 }
 
-// drawn returns a set of updates in the order of ranks, with the given numbers of draws and equal weights.
+// drawn returns a set of updates with the given numbers of draws, in the order of agent ids and with equal weights.
 func drawn(times []int, rows ...[]float64) rule.UpdateSet[float64] {
 	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float64](rows)}
 	for k, v := range rows {
@@ -45,7 +45,8 @@ func drawn(times []int, rows ...[]float64) rule.UpdateSet[float64] {
 	return set
 }
 
-// TestByHand compares results with golden values, including ties, even counts and agents that were drawn twice.
+// TestByHand compares results with values computed by hand, including ties, even numbers of values, and agents that
+// were drawn twice.
 func TestByHand(t *testing.T) {
 	ones := func(n int) []int { return slices.Repeat([]int{1}, n) }
 	line := func(x ...float64) (rows [][]float64) {
@@ -66,14 +67,14 @@ func TestByHand(t *testing.T) {
 		{"two of one value", rule.Config{Rule: rule.Median}, drawn(ones(4), line(7, 1, 1, 0)...), []float64{1}, nil},
 		{"one drawn twice", rule.Config{Rule: rule.Median}, drawn([]int{1, 1, 2}, line(0, 1, 5)...), []float64{3}, nil},
 		{"alone", rule.Config{Rule: rule.Median}, drawn(ones(1), line(4)...), []float64{4}, nil},
-		// sums over the two nearest: 5, 2, 2, 2, 5
+		// The sums of squared distances to the two nearest updates are 5, 2, 2, 2, 5.
 		{"krum: the lowest id of three", rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1},
 			drawn(ones(5), line(0, 1, 2, 3, 4)...), []float64{1}, []int{0, 2, 3, 4}},
 		{"krum: the ids in another order", rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1},
 			drawn(ones(5), line(4, 3, 2, 1, 0)...), []float64{3}, []int{0, 2, 3, 4}},
 		{"krum of alike ones", rule.Config{Rule: rule.Krum}, drawn(ones(3), line(7, 7, 7)...), []float64{7},
 			[]int{1, 2}},
-		// values 0, 0, 1, 2, 10: the sums over the two nearest are 1, 1, 2, 5, 145
+		// The values are 0, 0, 1, 2, 10; their sums of squared distances to the two nearest values are 1, 1, 2, 5, 145.
 		{"krum: drawn twice counts twice", rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1},
 			drawn([]int{1, 2, 1, 1}, line(10, 0, 1, 2)...), []float64{0}, []int{0, 2, 3}},
 		{"multi-krum", rule.Config{Rule: rule.MultiKrum, MaxByzantineUpdates: 1, AveragedUpdates: 2}, drawn(ones(5),
@@ -102,7 +103,8 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// TestCenteredClippingByHand aggregates (3, 4) and (0, 1) with the radius 1 in three rounds, starting from 0.
+// TestCenteredClippingByHand aggregates the updates (3, 4) and (0, 1) with the clipping radius 1 in three rounds,
+// starting from 0.
 func TestCenteredClippingByHand(t *testing.T) {
 	set := drawn([]int{1, 1}, []float64{3, 4}, []float64{0, 1})
 	for i, want := range []struct {
@@ -118,7 +120,8 @@ func TestCenteredClippingByHand(t *testing.T) {
 	}
 }
 
-// TestTooFewForKrum checks that a round with fewer than 2f + 3 draws, or fewer than the updates to keep, is rejected.
+// TestTooFewForKrum checks that Krum rejects a round with fewer than 2f + 3 draws, where f is the number of malicious
+// updates, and a round with fewer draws than the number of updates to average.
 func TestTooFewForKrum(t *testing.T) {
 	for want, c := range map[int]rule.Config{
 		3: {Rule: rule.Krum}, 5: {Rule: rule.Krum, MaxByzantineUpdates: 1}, 9: {Rule: rule.MultiKrum,
@@ -136,7 +139,7 @@ func TestTooFewForKrum(t *testing.T) {
 	}
 }
 
-// TestCheckDraws checks that a configuration that would abandon all rounds is rejected.
+// TestCheckDraws checks that CheckDraws rejects a configuration that would abandon every round.
 func TestCheckDraws(t *testing.T) {
 	for draws, want := range map[int]string{0: "", 11: "",
 		10: "aggregation.rule: krum requires at least 11 updates per round, but participants is 10"} {
@@ -163,7 +166,7 @@ func TestMost(t *testing.T) {
 	}{
 		{rule.Config{Rule: rule.Mean}, 2, 1, 0},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 2, 1, 6},
-		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 0, 1, 0}, // unknown usual norm
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 0, 1, 0}, // The usual norm is unknown.
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 2, 4, 24},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, ClipNorm: 5}, 2, 1, 5},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, ClipNorm: 7}, 2, 1, 6},
@@ -189,7 +192,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestTooFewToTrim checks the error if trimming leaves no value.
+// TestTooFewToTrim checks the error for a trim share that leaves no value.
 func TestTooFewToTrim(t *testing.T) {
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12}
 	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float64]{{1}, {2}},
@@ -225,7 +228,7 @@ func TestAbove(t *testing.T) {
 		{[]float64{1, 2, 2, 3, 4.1}, 2, []int{4}},
 		{[]float64{1, 2, 2, 3, 4}, 2, nil},
 		{[]float64{9, 1, 2, 3, 7, 6}, 3, []int{0, 4}},
-		{[]float64{0, 0, 0, 1, 2}, 0, nil}, // unknown usual norm
+		{[]float64{0, 0, 0, 1, 2}, 0, nil}, // The usual norm is unknown.
 	} {
 		if got := (rule.Config{RefuseAboveFactor: 2}).ExcessiveNormIndices(tt.usual, tt.lengths); !slices.Equal(got,
 			tt.want) {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// BenchmarkAddScaled compares the assembly loop, and its version in Go, with a loop by a C compiler (gcc -O3
-// -march=native), if available. It uses one vector of d elements repeatedly, and different vectors of 400 MB in total.
-// of-C is C's CPU time divided by ours.
+// BenchmarkAddScaled compares the vector loop in assembly, and the version of the loop in Go, with a loop by a C
+// compiler (gcc -O3 -march=native), if available. It uses one vector of d elements repeatedly, and different vectors of
+// 400 MB in total. The metric of-C is the CPU time of the C loop divided by the CPU time of the measured loop.
 func BenchmarkAddScaled(b *testing.B) {
 	compiled := filepath.Join(b.TempDir(), "scale")
 	if out, err := exec.Command("gcc", "-O3", "-march=native", "-ffp-contract=off", "-o", compiled,
@@ -34,7 +34,7 @@ func BenchmarkAddScaled(b *testing.B) {
 		race := func(name string, add func(acc []float64, f float64, v []float32)) {
 			b.Run(name+"/"+size.name, func(b *testing.B) {
 				var ours, c []float64
-				for b.Loop() { // alternately
+				for b.Loop() { // Measure the loops alternately.
 					out, err := exec.Command(compiled, strconv.Itoa(size.d), strconv.Itoa(size.inputs),
 						"0.1").Output()
 					if err != nil {
@@ -67,7 +67,8 @@ func BenchmarkAddScaled(b *testing.B) {
 	}
 }
 
-// processorTime returns the CPU time used by this process. Wall-clock time would include other processes.
+// processorTime returns the CPU time that this process has used. Wall-clock time would include the time of other
+// processes.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

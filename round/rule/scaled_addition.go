@@ -2,8 +2,8 @@ package rule
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// addScaled adds f·v to acc, which has the same length as v. It rounds each product separately, so the result is the
-// same on every CPU.
+// addScaled adds f·v to acc, which has the same length as v. It rounds each product separately, so that the result is
+// the same on every CPU.
 func addScaled[T wire.Float](acc []float64, f float64, v []T) {
 	if x, ok := any(v).([]float32); ok {
 		n := addScaledFast(acc, f, x)

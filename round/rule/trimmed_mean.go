@@ -7,9 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TrimmedMean is the name of the coordinate-wise trimmed mean (Yin et al. 2018, Definition 2): the mean of the n values
-// of a coordinate without the ⌊βn⌋ smallest and the ⌊βn⌋ largest, where β is the trim share. An update counts as many
-// times as its agent was drawn, and the weights p_k of agents have no effect.
+// TrimmedMean is the name of the rule of the coordinate-wise trimmed mean (Yin et al. 2018, Definition 2): the mean of
+// the n values of a coordinate without the ⌊βn⌋ smallest and the ⌊βn⌋ largest values, where β is the trim share. An
+// update counts as many times as its agent was drawn, and the weights p_k of agents have no effect.
 const TrimmedMean = "trimmed_mean"
 
 func newTrimmedMean[T wire.Float](c Config) Rule[T] {
@@ -44,6 +44,6 @@ func trimShareWarning(c Config, draws int) string {
 		"increase aggregation.trim or participants", TrimmedMean, c.TrimShare, draws)
 }
 
-// trimCount returns ⌊βn⌋, the number of values cut at each end. It tolerates a rounding error of 10⁻⁹, so that 0.29·100
-// yields 29.
+// trimCount returns ⌊βn⌋, the number of values that are removed at each end of n sorted values, where β is the trim
+// share. It tolerates a rounding error of 10⁻⁹, so that 0.29·100 yields 29.
 func trimCount(trim float64, n int) int { return int(float64(trim*float64(n)) + 1e-9) }

@@ -2,12 +2,12 @@ package rule
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// updateStripElements is the number of elements of each update that a rule reads at a time. It is a multiple of every
-// codec's block size.
+// updateStripElements is the number of elements of each update that a rule reads at a time. The number is a multiple of
+// every codec's block size.
 const updateStripElements = 1 << 15
 
 // weightedRule implements the rules whose result is a weighted mean of whole updates: D = Scale·Σ a_k v_k / A, computed
-// as a [BucketedSum]. The factor a_k of update v_k includes clipping, and A is the divisor.
+// as a [BucketedSum]. The factor a_k of update v_k includes clipping, and A is the divisor of the mean.
 type weightedRule[T wire.Float] struct {
 	sum           *BucketedSum // sum that is reused for the next aggregation
 	updateFactors []float64
@@ -16,12 +16,12 @@ type weightedRule[T wire.Float] struct {
 
 func (*weightedRule[T]) StateVectorNames() []string { return nil }
 
-// resetUpdateFactors sets the factors of all updates in a set to 0, and sets the divisor of the mean.
+// resetUpdateFactors sets the factor of each update in a set to 0, and sets the divisor of the mean.
 func (w *weightedRule[T]) resetUpdateFactors(s *UpdateSet[T], divisor float64) {
 	w.updateFactors, w.divisor = make([]float64, len(s.Updates)), divisor
 }
 
-// AggregatePart implements Rule. It needs O(len(dst)) memory.
+// AggregatePart implements Rule. It needs an amount of memory proportional to len(dst).
 func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int) error {
 	if w.sum == nil || w.sum.dimension != len(dst) {
 		w.sum = NewBucketedSum(len(dst))
@@ -35,8 +35,8 @@ func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int
 	return err
 }
 
-// squaredDistances returns the squared distance ‖v_k − x‖² of each clipped update v_k from a vector x. The parameter of
-// is a function that writes the part of x starting at index from.
+// squaredDistances returns the squared distance ‖v_k − x‖² of each clipped update v_k from a vector x. The function of
+// writes the part of x that starts at the index from.
 func squaredDistances[T wire.Float](s *UpdateSet[T], of func(x []float64, from int) error) ([]float64, error) {
 	squares, d := make([]float64, len(s.Updates)), s.Len()
 	x := make([]float64, min(updateStripElements, d))

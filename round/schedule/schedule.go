@@ -1,6 +1,6 @@
 // Package schedule decides when rounds may open: in which time windows, and after how many agents have new rows.
 //
-// It reads no clock and does no I/O; package round hosts it.
+// The package reads no clock and does no I/O. Package round calls it and passes the time.
 package schedule
 
 import (
@@ -11,8 +11,8 @@ import (
 
 // Config configures when rounds open. The zero value allows rounds at any time.
 type Config struct {
-	// Windows are the time windows in which rounds open, such as 22:00-06:00 or Sat-Sun 00:00-24:00; empty means
-	// always.
+	// Windows are the time windows in which rounds may open, such as "22:00-06:00" or "Sat-Sun 00:00-24:00". If the
+	// list is empty, rounds may open at any time.
 	Windows  []string         `yaml:"windows"`
 	TimeZone string           `yaml:"zone"` // time zone of the windows; empty means UTC
 	NewRows  NewRowsCondition `yaml:"new_rows"`
@@ -20,8 +20,8 @@ type Config struct {
 	Location *time.Location `yaml:"-"`
 }
 
-// NewRowsCondition delays a round until MinAgents agents each have MinRowsPerAgent rows that no round has used; 0 means
-// no delay.
+// NewRowsCondition delays a round until MinAgents agents each have MinRowsPerAgent rows that no round has used. With
+// MinAgents = 0 there is no delay.
 type NewRowsCondition struct {
 	MinAgents       int `yaml:"agents"`
 	MinRowsPerAgent int `yaml:"rows"`
@@ -30,7 +30,7 @@ type NewRowsCondition struct {
 // IsEnabled reports whether rounds wait for new rows.
 func (n *NewRowsCondition) IsEnabled() bool { return n.MinAgents > 0 }
 
-// maxRowsPerAgent is the maximum of MinRowsPerAgent, because messages encode the number in 32 bits.
+// maxRowsPerAgent is the maximum value of MinRowsPerAgent, because messages encode the number in 32 bits.
 const maxRowsPerAgent = 1_000_000_000
 
 // Validate returns all configuration errors, joined, each a [*spec.FieldError].

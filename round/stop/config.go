@@ -11,10 +11,11 @@ type Config struct {
 	TargetRisk     float64 `yaml:"risk"`     // risk at or below which the run ends
 	TargetR2       float64 `yaml:"r2"`       // R² on held-out data at or above which the run ends
 	TargetAccuracy float64 `yaml:"accuracy"` // accuracy on held-out data at or above which the run ends
-	// Patience is the number of consecutive aggregations without an improvement of the risk after which the run ends.
+	// Patience is the number of consecutive aggregations without an improvement of the risk (mean loss) after which the
+	// run ends.
 	Patience int `yaml:"patience"`
-	// MinImprovementShare is the decrease of the risk that counts as an improvement, as a fraction of the best risk so
-	// far.
+	// MinImprovementShare is the minimum decrease of the risk that counts as an improvement, as a fraction of the
+	// lowest risk so far.
 	MinImprovementShare float64 `yaml:"improvement"`
 	// maximum duration of the run, counted from the time at which the first rule was configured
 	TimeLimit time.Duration `yaml:"time"`

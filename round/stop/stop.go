@@ -31,8 +31,8 @@ func AllReasons() []Reason {
 		PatienceExhausted, TimeLimitReached, ByteLimitReached, StoppedByOperator}
 }
 
-// RiskWindowAggregations is the number of aggregations over which reported risks are averaged if there are no held-out
-// data. A single round is not enough, since each round has different participants.
+// RiskWindowAggregations is the number of aggregations over which the risks that agents report are averaged if there
+// are no held-out data. A single round is not enough, since each round has different participants.
 const RiskWindowAggregations = 5
 
 // Measurements contains the measurements of a new model. A nil value was not measured.
@@ -41,7 +41,7 @@ type Measurements struct {
 	// MedianAgentRisk is the median of the risks that the participants reported for the previous model. A single
 	// malicious agent can hardly change the median, unlike the mean.
 	MedianAgentRisk *float64
-	// AgentRisks contains each participant's reported risk of the previous model.
+	// AgentRisks contains the risk of the previous model that each participant has reported.
 	AgentRisks []AgentRisk
 }
 
@@ -51,18 +51,18 @@ type AgentRisk struct {
 	Risk  float64
 }
 
-// maxComparedAgents is the maximum number of agents whose risks are compared one by one. Larger federations compare
+// maxComparedAgents is the maximum number of agents whose risks are compared agent by agent. Larger federations compare
 // medians over all participants, which a few agents hardly change.
 const maxComparedAgents = 256
 
 // AgentRiskHistory contains the recently reported risks of one agent.
 type AgentRiskHistory struct {
 	Agent wire.AgentID
-	// ReportedRisks are the risks that the agent reported in the last [RiskWindowAggregations] aggregations before its
-	// newest report. They are cleared when an agent joins or leaves the federation.
+	// ReportedRisks are the risks that the agent reported in the last [RiskWindowAggregations] aggregations up to its
+	// newest report. The list is cleared when an agent joins or leaves the federation.
 	ReportedRisks []VersionRisk `json:"Told,omitempty"`
-	// BaselineRisk is the agent's mean risk when the best risk was found, or its first mean risk after that. It is nil
-	// if neither is known.
+	// BaselineRisk is the agent's mean risk when the best risk of the run was found, or the agent's first mean risk
+	// after that. It is nil if neither is known.
 	BaselineRisk *float64 `json:"Best,omitempty"`
 }
 
@@ -80,39 +80,41 @@ func (k *AgentRiskHistory) meanReportedRisk() float64 {
 	return sum
 }
 
-// State is the progress of a run towards its stopping rules. It is stored in the journal. Its slices are never modified
-// in place, so that a copy of a State remains valid.
+// State is the progress of a run towards its stopping rules. The journal contains it. The slices in a State are never
+// modified in place, so that a copy of the State remains valid.
 type State struct {
-	TimeLimitStartedAt time.Time `json:"Since,omitzero"`  // time from which the time limit is counted
+	TimeLimitStartedAt time.Time `json:"Since,omitzero"`  // start of the period to which the time limit applies
 	TransferredBytes   uint64    `json:"Bytes,omitempty"` // bytes transferred since TimeLimitStartedAt
 	// R² and accuracy of the newest model on held-out data; 0 means unknown
 	R2, Accuracy float64 `json:",omitzero"`
 
 	// whether risks are measured on held-out data instead of reported by agents
 	UsesHeldOutRisk bool `json:"HeldOut,omitempty"`
-	// most recent medians of the risks that agents reported, newest last; empty with held-out data
+	// most recent medians of the risks that agents reported, newest last; empty if risks are measured on held-out data
 	RecentMedianRisks []float64 `json:"Told,omitempty"`
-	JudgedRiskCount   int       `json:"Judged,omitempty"` // number of risks compared with the best one so far
-	LatestRisk        float64   `json:"Risk,omitzero"`    // newest risk that was compared with the best one
-	// lowest risk so far, ignoring decreases below MinImprovementShare
+	// number of risks that were compared with the best risk so far
+	JudgedRiskCount int     `json:"Judged,omitempty"`
+	LatestRisk      float64 `json:"Risk,omitzero"` // newest risk that was compared with the best risk so far
+	// lowest risk so far; decreases smaller than MinImprovementShare are ignored
 	BestRisk    float64           `json:"Best,omitzero"`
-	BestVersion wire.ModelVersion `json:"BestAt,omitempty"` // model version with the best risk
-	// number of risks compared since the best one was found
+	BestVersion wire.ModelVersion `json:"BestAt,omitempty"` // version of the model with the best risk
+	// number of risks compared since the best risk was found
 	AggregationsSinceBest int `json:"Without,omitempty"`
 	// number of aggregations in which known agents reported risks
 	AggregationsWithReports int `json:"Noted,omitempty"`
-	// AgentRiskHistories are the histories of all agents in id order. The list is empty with held-out data and in large
-	// federations.
+	// AgentRiskHistories are the histories of all agents in id order. The list is empty if risks are measured on
+	// held-out data, and in large federations.
 	AgentRiskHistories []AgentRiskHistory `json:"Agents,omitempty"`
-	// whether the federation has too many agents to compare their risks one by one
+	// whether the federation has more agents than can be compared agent by agent (maxComparedAgents)
 	ExceedsAgentLimit bool `json:"Large,omitempty"`
-	// NextRisksIncomparable means that later risks refer to differently scaled data columns and cannot be compared with
-	// earlier risks.
+	// NextRisksIncomparable is true if later risks refer to data columns with a different scaling and cannot be
+	// compared with earlier risks.
 	NextRisksIncomparable bool `json:"Rescaled,omitempty"`
 }
 
-// Resume prepares the state for the stopping rules of a new process. The time and byte limits begin with the first rule
-// of a run; if a rule has changed, their counts continue.
+// Resume prepares the state for the stopping rules of a new process. The periods of the time limit and the byte limit
+// begin when the first rule of a run is configured. If a rule has changed, the elapsed time and the bytes counted so
+// far remain.
 func (s *State) Resume(c *Config, now time.Time) {
 	if !c.IsEnabled() {
 		*s = State{}
@@ -121,9 +123,9 @@ func (s *State) Resume(c *Config, now time.Time) {
 	}
 }
 
-// RecordMeasurements records the measurements of a new model. Without held-out data, an agent's risk is the mean of its
-// recent reports, and the model's risk is the median over the agents that reported recently; "recent" means the last
-// [RiskWindowAggregations] aggregations. When an agent joins, counting starts again.
+// RecordMeasurements records the measurements of a new model. Without held-out data, an agent's risk is the mean of the
+// risks that it reported recently, and the model's risk is the median over the agents that reported recently.
+// "Recently" means in the last [RiskWindowAggregations] aggregations. When an agent joins, counting starts from zero.
 func (s *State) RecordMeasurements(c *Config, version wire.ModelVersion, f Measurements) {
 	s.R2, s.Accuracy = valueOrZero(f.R2), valueOrZero(f.Accuracy)
 	if held := f.HeldOutRisk != nil; s.NextRisksIncomparable || held != s.UsesHeldOutRisk {
@@ -146,8 +148,8 @@ func (s *State) RecordMeasurements(c *Config, version wire.ModelVersion, f Measu
 	}
 }
 
-// compareWithBest compares a risk with the best risk so far, and updates the best risk and the number of risks since
-// then.
+// compareWithBest compares a risk with the best risk so far. It updates the best risk, and the number of risks since
+// the best risk was found.
 func (s *State) compareWithBest(c *Config, version wire.ModelVersion, risk float64) {
 	s.LatestRisk = risk
 	s.AggregationsSinceBest++
@@ -157,8 +159,8 @@ func (s *State) compareWithBest(c *Config, version wire.ModelVersion, risk float
 	s.JudgedRiskCount++
 }
 
-// comparesRisksPerAgent reports whether the agents' risks are compared one by one. It also adds agents that are not
-// known yet.
+// comparesRisksPerAgent reports whether the agents' risks are compared agent by agent. It also adds agents that the
+// state does not contain yet.
 func (s *State) comparesRisksPerAgent(agents []AgentRisk) bool {
 	for _, a := range agents {
 		s.AddAgent(a.Agent)
@@ -166,8 +168,8 @@ func (s *State) comparesRisksPerAgent(agents []AgentRisk) bool {
 	return len(agents) > 0 && !s.ExceedsAgentLimit
 }
 
-// AddAgent adds a new agent. All counts start again, since the recorded risks belong to a different group of agents.
-// With held-out data it does nothing.
+// AddAgent adds a new agent. All counts start from zero, since the recorded risks belong to a different group of
+// agents. AddAgent does nothing if risks are measured on held-out data.
 func (s *State) AddAgent(a wire.AgentID) {
 	i, known := s.findAgent(a)
 	if known || s.UsesHeldOutRisk || s.ExceedsAgentLimit {
@@ -186,9 +188,10 @@ func (s *State) findAgent(a wire.AgentID) (int, bool) {
 	return i, i < len(s.AgentRiskHistories) && s.AgentRiskHistories[i].Agent == a
 }
 
-// judgeAgentRisks judges the risks of the agents that reported recently. Each agent is compared with its own baseline:
-// its risk when the best risk was found, or its first risk after that. The result therefore does not depend on the
-// random choice of participants.
+// judgeAgentRisks records the risks that agents reported, and decides whether the risk has improved. It compares the
+// median risk of the agents that reported recently with the median of the same agents' baselines. An agent's baseline
+// is its risk when the best risk of the run was found, or its first risk after that. The result therefore does not
+// depend on the random choice of participants.
 func (s *State) judgeAgentRisks(c *Config, version wire.ModelVersion, agents []AgentRisk) {
 	all := slices.Clone(s.AgentRiskHistories)
 	for _, a := range agents {
@@ -270,7 +273,8 @@ func (s *State) StopReason(c *Config, now time.Time) Reason {
 	return ""
 }
 
-// TimeLimitEndsAt returns the time at which the run's time limit expires; zero without a limit.
+// TimeLimitEndsAt returns the time at which the run's time limit expires. It returns the zero time if there is no
+// limit.
 func (s *State) TimeLimitEndsAt(c *Config) time.Time {
 	if c.TimeLimit <= 0 {
 		return time.Time{}
@@ -278,7 +282,7 @@ func (s *State) TimeLimitEndsAt(c *Config) time.Time {
 	return s.TimeLimitStartedAt.Add(c.TimeLimit)
 }
 
-// valueOrZero returns *x, or 0 if x is nil. A score of 0 never reaches a target.
+// valueOrZero returns *x, or 0 if x is nil. A score of 0 never reaches a target value.
 func valueOrZero(x *float64) float64 {
 	if x == nil {
 		return 0

@@ -21,8 +21,8 @@ var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 func held(risk float64) stop.Measurements { return stop.Measurements{HeldOutRisk: &risk} }
 func told(risk float64) stop.Measurements { return stop.Measurements{MedianAgentRisk: &risk} }
 
-// run records the measurements of one model after another. It returns the first stop reason and the model version at
-// that time.
+// run records the measurements of one model after another. It returns the first reason to stop, and the model version
+// for which that reason was returned.
 func run(c stop.Config, figures []stop.Measurements) (stop.Reason, int, stop.State) {
 	var s stop.State
 	s.Resume(&c, began)
@@ -88,7 +88,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestBudgets checks that a time or byte limit ends the run exactly when it is reached, and at any later check.
+// TestBudgets checks that a time limit or a byte limit ends the run exactly when the limit is reached, and at any later
+// check.
 func TestBudgets(t *testing.T) {
 	c := stop.Config{TimeLimit: time.Hour, ByteLimit: 1000}
 	var s stop.State
@@ -119,8 +120,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestRescaled checks that comparison starts again after the columns were rescaled, and that earlier results are kept
-// until then.
+// TestRescaled checks that the comparison of risks starts from zero after the data columns were rescaled, and that the
+// earlier results are kept until the next comparison.
 func TestRescaled(t *testing.T) {
 	c := stop.Config{Patience: 2}
 	_, _, s := run(c, each(held, 1, 1))
@@ -135,7 +136,7 @@ func TestRescaled(t *testing.T) {
 	}
 }
 
-// TestJournaled checks that a copy of the state does not change when the state is updated later.
+// TestJournaled checks that a copy of a State does not change when the original State is updated.
 func TestJournaled(t *testing.T) {
 	c := stop.Config{Patience: 9}
 	_, _, s := run(c, each(told, 1, 2, 3, 4, 5))
@@ -179,7 +180,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestLargestNumbers checks that the state can be encoded as JSON for any reported risks.
+// TestLargestNumbers checks that a State can be encoded as JSON, however large the reported risks are.
 func TestLargestNumbers(t *testing.T) {
 	most, c := math.MaxFloat64, stop.Config{Patience: 3}
 	var s stop.State
@@ -191,21 +192,21 @@ func TestLargestNumbers(t *testing.T) {
 	}
 }
 
-// reports returns the risks that agents a, b, … report in one aggregation. A negative risk means that the agent did not
-// participate.
+// reports returns the risks that the agents a, b, … report in one aggregation. A negative risk means that the agent did
+// not participate.
 func reports(risks ...float64) (f stop.Measurements) {
 	for i, r := range risks {
 		if r >= 0 {
 			f.AgentRisks = append(f.AgentRisks, stop.AgentRisk{Agent: wire.AgentID('a' + rune(i)), Risk: r})
 		}
 	}
-	median := 1.0 // median of a different group of agents in each aggregation, which the rules must not use
+	median := 1.0 // median over a different group of agents in each aggregation, which the rules must not use
 	f.MedianAgentRisk = &median
 	return f
 }
 
-// TestEqualPopulations checks that the patience rule compares the risks of the same agents, and starts again when an
-// agent joins or leaves.
+// TestEqualPopulations checks that the patience rule compares the risks of the same agents, and that it starts counting
+// from zero when an agent joins or leaves.
 func TestEqualPopulations(t *testing.T) {
 	const patience = 3
 	c := stop.Config{Patience: patience, MinImprovementShare: 0.01}
@@ -225,7 +226,7 @@ func TestEqualPopulations(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		figures []stop.Measurements
-		version int // model version at which the run ends; 0 means that it does not end
+		version int // model version at which the run must end; 0 means that the run must not end
 	}{
 		{"constant risks", repeat(20, reports(1, 2, 3)), stop.RiskWindowAggregations + patience},
 		{"a hard device joins: its risk is no regression", slices.Concat(repeat(6, reports(1, 1)),
@@ -247,8 +248,8 @@ func TestEqualPopulations(t *testing.T) {
 	}
 }
 
-// TestDraws checks the patience rule when few of many agents participate in each round. It must end a run with constant
-// risks, and must not end a run with falling risks.
+// TestDraws checks the patience rule when few of many agents participate in each round. The rule must end a run with
+// constant risks, and must not end a run with falling risks.
 func TestDraws(t *testing.T) {
 	const patience = 10
 	for _, agents := range []int{20, 60, 100, 256} {
@@ -278,7 +279,7 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-// TestLeft checks that counting starts again when an agent leaves or its data no longer fit.
+// TestLeft checks that the patience rule starts counting from zero when an agent leaves or its data no longer fit.
 func TestLeft(t *testing.T) {
 	c := stop.Config{Patience: 3}
 	var s stop.State
@@ -298,7 +299,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestManyAgents checks that a large federation is judged by the medians over all participants.
+// TestManyAgents checks that the stopping rules compare medians over all participants in a large federation.
 func TestManyAgents(t *testing.T) {
 	c := stop.Config{Patience: 3}
 	var s stop.State
