@@ -14,26 +14,26 @@ const docsHead = `# Metrics
 
 <!-- The tables are written by go test ./metrics -update and checked by go test ./metrics. -->
 
-Both programs serve the metrics below at ` + "`/metrics`" + `, together with the metrics of the Go runtime (` + "`go_*`" + `) and of the process
-(` + "`process_*`" + `). ` + "`/-/healthy`" + ` returns 200 while the process runs. ` + "`/-/ready`" + ` returns 200 if the program can write its state and
-works, or 503 with the reason. It does not require a connection to the broker.
+agentd and the coordinator serve their metrics at ` + "`/metrics`" + `, together with the metrics of the Go runtime (` + "`go_*`" + `) and of
+the process (` + "`process_*`" + `). ` + "`/-/healthy`" + ` returns 200 while the program runs. ` + "`/-/ready`" + ` returns 200 if the program can write
+its state and works, or 503 with the reason. ` + "`/-/ready`" + ` does not require a connection to the broker.
 
 The coordinator also serves:
 
-- ` + "`/sd/agents`" + `: the list of agents for Prometheus (` + "`http_sd_configs`" + `). An agent with ` + "`metrics.advertise`" + ` is listed at its own
-  address. With ` + "`?via=coordinator`" + ` all agents are listed at the coordinator, so that no agent can direct Prometheus to
-  another address.
+- ` + "`/sd/agents`" + `: the list of agents for Prometheus (` + "`http_sd_configs`" + `). An agent with ` + "`metrics.advertise`" + ` is listed with the
+  agent's own address. With ` + "`?via=coordinator`" + `, all agents are listed with the coordinator's address, so that no agent can
+  direct Prometheus to another address.
 - ` + "`/agents/{id}/metrics`" + `: the last report of an agent (PROTOCOL.md, 7.11), with the metric names of the agent. The status
   is 503 if three consecutive reports are missing.
 
 Conventions:
 
-- Times are in seconds, timestamps in Unix time, and sizes in bytes. Counters restart at 0 with the process.
-- Labels have only the listed values. All series exist from the start, so ` + "`rate()`" + ` and ` + "`== 0`" + ` work before the first
-  event. Exceptions are ` + "`stat`" + `, ` + "`class`" + `, ` + "`share`" + ` and ` + "`input`" + `, whose series appear with the first report.
+- Times are in seconds, timestamps in Unix time, and sizes in bytes. Counters restart at 0 with the program.
+- Labels have only the listed values. All series exist from the start, except series with the labels ` + "`stat`" + `, ` + "`class`" + `,
+  ` + "`share`" + ` and ` + "`input`" + `, which appear with the first report.
 - No label contains an agent's id. The number of the coordinator's series does not depend on the number of agents.
 - With ` + "`federations`" + ` in ` + "`agentd.yaml`" + `, each metric of agentd except ` + "`agentd_build_info`" + ` has the label ` + "`federation`" + `. All
-  federations of a device show the same budget. A report contains only the metrics of the coordinator's federation.
+  federations of a device show the same traffic budget. A report contains only the metrics of the coordinator's federation.
 - A gauge without labels has no series while its value is unknown. No gauge is NaN.
 - Histograms have classic and native buckets.
 `
