@@ -137,7 +137,7 @@ func TestForecastsWithoutTargets(t *testing.T) {
 }
 
 // TestForecasts checks that the agent publishes one forecast with its residual for each new row, even without a
-// coordinator and a connection. Of the rows that existed before the start, only the newest gets a forecast. A residual
+// coordinator and a connection. Only the newest of the rows that existed before the start gets a forecast. A residual
 // above the usual residuals is an anomaly.
 func TestForecasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

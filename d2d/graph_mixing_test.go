@@ -65,7 +65,7 @@ func dense[T wire.Float](n int, edges [][2]int, weights []float64) [][]T {
 	return w
 }
 
-// randomWeights returns random edge weights, including negative weights and 0, which stands for a failed link.
+// randomWeights returns random edge weights, including negative weights and 0, the weight of a failed link.
 func randomWeights(m int, rng *rand.Rand) []float64 {
 	weights := make([]float64, m)
 	for e := range weights {

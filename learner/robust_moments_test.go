@@ -175,7 +175,7 @@ func TestRobustBounds(t *testing.T) {
 	}
 }
 
-// withZeros returns the given values followed by so many zeros that more than half of all values are 0.
+// withZeros returns the given values followed by zeros, which are more than half of all values.
 func withZeros(values ...float64) []float64 { return append(values, make([]float64, len(values)+1)...) }
 
 // TestRobustBoundsOfTwoModes checks columns with the power of an appliance that has a noisy standby. The power while

@@ -28,7 +28,7 @@ func (m PersonalMethod) Validate() error { return checkEnum(m, personalMethods) 
 // an empty list of layers disables personal models.
 type PersonalOptions struct {
 	Method PersonalMethod `yaml:"method" json:"method"`
-	// names of personal tensors or layers; "last" stands for the last layer
+	// names of personal tensors or layers; "last" is the last layer
 	Layers      []string `yaml:"layers" json:"layers"`
 	DittoLambda float64  `yaml:"lambda" json:"lambda"`
 }

@@ -175,6 +175,6 @@ func (out *LocalOutcome[T]) SetScaledChange(x, base []T, stretch T) error {
 	return checkOutcomeFinite(*out)
 }
 
-// IsGradientStep reports whether step t of a block of h steps computes a gradient. Steps are counted from 1. Of the h
-// steps, e steps compute a gradient; they are evenly spread over the block.
+// IsGradientStep reports whether step t of a block of h steps computes a gradient. Steps are counted from 1. The
+// e steps that compute a gradient are evenly spread over the h steps of the block.
 func IsGradientStep(t, h, e uint64) bool { return t*e/h != (t-1)*e/h }
