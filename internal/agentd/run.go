@@ -22,6 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
@@ -235,7 +236,7 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 			}
 		}
 	}
-	configureMetricsReports(&cfg.Presence.MetricsReports, o.ReportedMetrics)
+	configureMetricsReports(&cfg.Presence.MetricsReports, o.ReportedMetrics, o.Board)
 	var present atomic.Pointer[agent.Agent]
 	view := agentstatus.New(daemon.Version(), cmp.Or(s.LocalFederationName, s.Federation), s.ID, time.Now, o.Board)
 	d.page.add(view)
@@ -321,12 +322,16 @@ func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings
 	}
 }
 
-// configureMetricsReports makes the agent report the metrics gathered by g. If g is nil, metrics reports are disabled.
-func configureMetricsReports(r *presence.MetricsReportConfig, g prometheus.Gatherer) {
+// configureMetricsReports makes the agent report the metrics gathered by g, and the inputs of the data report on the
+// board. If g is nil, metrics reports are disabled.
+func configureMetricsReports(r *presence.MetricsReportConfig, g prometheus.Gatherer, board *status.ConditionBoard) {
 	if g == nil {
 		r.ReportInterval = 0
 	}
 	r.ReadMetrics = func() []wire.ReportMetric { return metrics.GatherReportMetrics(g) }
+	r.ReadInputs = func() []wire.UnhealthyInput {
+		return unhealthyInputs(status.ShownValue[data.QualityReport](board, taskdata.SourceReportValue))
+	}
 }
 
 // startCollectingReadings starts the source if it collects readings itself. The source gets its own session with the

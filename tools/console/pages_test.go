@@ -86,6 +86,7 @@ var pages = []struct{ path, selector, text string }{
 	{"overview", ".u-legend", "held-out rows"},
 	{"devices", ".row", "never seen"},
 	{"devices/three", ".condition", "agentd data check"},
+	{"data", "table", "b"},
 	{"neighbours", ".facts", "Spectral gap"},
 	{"models", "table", "safetensors"},
 	{"enrolment", ".facts", "Key of the coordinator"},
