@@ -32,7 +32,7 @@ const (
 	maxNewcomerAnswerDelay = time.Second      // maximum delay of the beacon that answers a new agent
 	maxMissedBeacons       = 3                // number of missed beacons after which an agent is considered unreachable
 	maxBeaconInterval      = 10 * time.Minute // upper limit for the interval that a beacon announces
-	// maximum number of times that the edges are chosen in one beacon interval
+	// maximum number of times that the edges are chosen in one beacon interval.
 	maxChoicesPerBeacon = 10
 )
 

@@ -124,7 +124,7 @@ const (
 // The names of the status values of type *RolloutStatus.
 const (
 	RolloutValue = "rollout" // value describes the current rollout and contains no outcome
-	// value describes the state after the last rollout that ended in this process
+	// value describes the state after the last rollout that ended in this process.
 	RolloutOutcomeValue = "rollout outcome"
 )
 

@@ -15,7 +15,7 @@ const (
 	// ExchangeParameters sends the parameter change Δ_k = ψ_k − w_{i−1} of agent k in round i: the parameters after
 	// local training minus the base model (lecture, equations (11)–(12)).
 	ExchangeParameters ExchangeKind = "parameters"
-	// gradient g_k of agent k at the base model w_{i−1} of round i (lecture, equations (13)–(14))
+	// gradient g_k of agent k at the base model w_{i−1} of round i (lecture, equations (13)–(14)).
 	ExchangeGradient ExchangeKind = "gradient"
 )
 
@@ -35,7 +35,7 @@ type NoiseLaw string
 const (
 	NoiseNone     NoiseLaw = "none"     // no noise is added
 	NoiseGaussian NoiseLaw = "gaussian" // normal distribution with the variance σ²
-	// Laplace distribution with the density exp(−|v|/b)/(2b) and the variance σ² = 2b²
+	// Laplace distribution with the density exp(−|v|/b)/(2b) and the variance σ² = 2b².
 	NoiseLaplace NoiseLaw = "laplace"
 )
 
@@ -58,7 +58,7 @@ const (
 	CodecInt8  Codec = "int8"
 	CodecInt4  Codec = "int4"  // like int8, but with 4 bits per element
 	CodecSigns Codec = "signs" // sign bit of each element of the randomly rotated vector, and one scale; biased
-	// upper half of each float32, rounded to nearest even: 2 bytes per element, with a relative error of at most 2⁻⁹
+	// upper half of each float32, rounded to nearest even: 2 bytes per element, with a relative error of at most 2⁻⁹.
 	CodecBFloat16 Codec = "bfloat16"
 )
 

@@ -9,7 +9,7 @@ type OptionName string
 const (
 	OptionAlgorithm OptionName = "algorithm"
 	OptionSampling  OptionName = "sampling"
-	// weighting of agents; in an experiment, the value is "samples" if the weights of agents differ
+	// weighting of agents; in an experiment, the value is "samples" if the weights of agents differ.
 	OptionAgentWeights    OptionName = "weights"
 	OptionWeightPlacement OptionName = "weighting"
 	OptionExchange        OptionName = "exchange"
@@ -20,7 +20,7 @@ const (
 	OptionProximal        OptionName = "proximal"
 	OptionCodec           OptionName = "codec" // codec with which agents encode updates
 	OptionModelKind       OptionName = "model.kind"
-	// method of personal models; "none" if personal models are disabled
+	// method of personal models; "none" if personal models are disabled.
 	OptionPersonal OptionName = "personal.method"
 	OptionFinetune OptionName = "finetune.steps"
 )

@@ -8,7 +8,7 @@ const (
 	// EdgesRadius connects agents within a radius of each other (FedDec paper, section 4).
 	EdgesRadius EdgeSource = "radius"
 	EdgesFile   EdgeSource = "file" // edges are read from a graph file in which each node is an agent
-	// edges connect each agent with the next agent in id order, and the last agent with the first
+	// edges connect each agent with the next agent in id order, and the last agent with the first.
 	EdgesRing       EdgeSource = "ring"
 	EdgesComplete   EdgeSource = "complete"   // edges connect every pair of agents
 	EdgesDiscovered EdgeSource = "discovered" // edges connect agents that have discovered each other

@@ -12,11 +12,11 @@ type LossKind string
 
 // Kinds of loss.
 const (
-	// squared loss ½(γ − z)² of the output z for the target γ (lecture, equations (36)–(37))
+	// squared loss ½(γ − z)² of the output z for the target γ (lecture, equations (36)–(37)).
 	LossSquared LossKind = "squared"
-	// logistic loss ln(1 + exp(−γz)) of the output z for the target γ = ±1 (lecture, equation (15))
+	// logistic loss ln(1 + exp(−γz)) of the output z for the target γ = ±1 (lecture, equation (15)).
 	LossLogistic LossKind = "logistic"
-	// cross-entropy loss ln Σ_c exp(z_c) − z_γ of the outputs z_c for the true class γ = 0 … C−1
+	// cross-entropy loss ln Σ_c exp(z_c) − z_γ of the outputs z_c for the true class γ = 0 … C−1.
 	LossSoftmax LossKind = "softmax"
 	// LossHuber is the Huber loss of the residual r = z − γ: ½r² for |r| ≤ δ, and δ(|r| − δ/2) for larger residuals. An
 	// outlier therefore has at most the gradient of a row with |r| = δ.

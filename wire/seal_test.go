@@ -144,8 +144,8 @@ func TestSealedMessages(t *testing.T) {
 }
 
 // TestSealedInPlace checks that decryption of a sealed message fails if the header contains another sender, run, round
-// or federation, even with the same key. Therefore another sender cannot sign the message again, and the message cannot be
-// moved to another round.
+// or federation, even with the same key. Therefore another sender cannot sign the message again, and the message
+// cannot be moved to another round.
 func TestSealedInPlace(t *testing.T) {
 	e := must(wire.ParseEnvelope(readGolden(t, "sealed_hello")))
 	for name, change := range map[string]func(h *wire.Header){

@@ -201,11 +201,11 @@ type JudgmentResult string
 // Possible results of comparing a new model with the model in use.
 const (
 	Adopted JudgmentResult = "taken"
-	// the model's risk exceeds the risk of the model in use by more than the margin
+	// the model's risk exceeds the risk of the model in use by more than the margin.
 	Worse     JudgmentResult = "worse"
 	NotFinite JudgmentResult = "not_finite" // the model's parameters or risk are not finite
 	Unjudged  JudgmentResult = "blind"      // no rows are available for the comparison; the agent retries
-	// the comparison failed, for example because of a disk error; the agent retries
+	// the comparison failed, for example because of a disk error; the agent retries.
 	Failed      JudgmentResult = "failed"
 	OtherPinned JudgmentResult = "pinned" // the device's owner has pinned another model; this result is not reported
 )

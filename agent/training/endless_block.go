@@ -67,9 +67,9 @@ type BlockOrigin string
 // Sources of the initial parameters of an endless block.
 const (
 	BlockFromModel BlockOrigin = "model" // the block started from the base model of the round
-	// the block started from the parameters of the previous block, which had other neighbours
+	// the block started from the parameters of the previous block, which had other neighbours.
 	BlockFromPreviousBlock BlockOrigin = "block"
-	// the block started from the median of at least 3 neighbours that run the block
+	// the block started from the median of at least 3 neighbours that run the block.
 	BlockFromNeighbor BlockOrigin = "neighbour"
 	BlockFromDisk     BlockOrigin = "disk" // the block was loaded from disk, because too few neighbours had parameters
 )

@@ -255,7 +255,7 @@ func (o together) coordinator() coordinatorsettings.ConfigFile {
 		HelloSpread:  100 * time.Millisecond}
 	s.Round.RoundTimeout = time.Minute
 	s.Policy.MaxBufferedUpdateBytes = spec.ByteSize(64 << 20)
-	s.Metrics = settings.Metrics{}
+	s.Metrics, s.Console = settings.Metrics{}, coordinatorsettings.Console{}
 	return s
 }
 

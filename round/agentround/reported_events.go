@@ -52,7 +52,7 @@ type AnnouncementIgnoreReason string
 const (
 	// The announcement is a replay, or the broker has lost newer state.
 	IgnoredOlderAnnouncement AnnouncementIgnoreReason = "older"
-	// the content differs from the followed announcement, but the position is the same
+	// the content differs from the followed announcement, but the position is the same.
 	IgnoredConflictingAnnouncement AnnouncementIgnoreReason = "conflict"
 )
 
