@@ -183,8 +183,8 @@ func (h *homeAssistant) IsRequest(m mqtt.Message) bool { return string(m.Payload
 // homeAssistantUnit returns a unit in the spelling of Home Assistant, which distinguishes the two micro signs.
 func homeAssistantUnit(unit string) string { return strings.ReplaceAll(unit, "\u00b5", "\u03bc") }
 
-// homeAssistantClasses lists device classes by unit. A class with words is used only if the name of the target contains
-// one of them, because other quantities have the same unit.
+// homeAssistantClasses lists the device classes by unit. If an entry has words, its class is used only for targets
+// whose name contains one of the words, because other quantities have the same unit.
 var homeAssistantClasses = []struct {
 	units, words []string
 	class        string

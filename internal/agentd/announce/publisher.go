@@ -30,7 +30,7 @@ type Publisher struct {
 
 	mu            sync.Mutex
 	conn          Connection
-	will          mqtt.Message // will of the present connection
+	will          mqtt.Message // will message of the current connection
 	topics        topicRecord
 	health        Health
 	target        *modelfile.PredictionTarget // target of the last forecast; nil before the first one
@@ -120,7 +120,7 @@ func (p *Publisher) PublishForecast(f predict.Forecast) error {
 	}
 	if p.isBirthDue {
 		p.publishBirth()
-		messages, _ = p.announcer.Forecast(f) // encoded again, because the birth restarts sequence numbers
+		messages, _ = p.announcer.Forecast(f) // encode the forecast again, because the birth restarts sequence numbers
 	}
 	for _, m := range messages[1:] {
 		if err := p.conn.Publish(m); errors.Is(err, mqtt.ErrOutboxFull) {
@@ -186,8 +186,8 @@ func (p *Publisher) publishDeletions() {
 	}
 }
 
-// publish publishes an announcement. After an error the announcements are due again. Without a connection, the next
-// connect announces the device.
+// publish publishes an announcement. After an error, it marks the announcements as due again. If the connection was
+// lost, they are published after the next connect.
 func (p *Publisher) publish(m mqtt.Message) {
 	switch err := p.conn.Publish(m); {
 	case errors.Is(err, mqtt.ErrOutboxFull):
@@ -197,7 +197,7 @@ func (p *Publisher) publish(m mqtt.Message) {
 	}
 }
 
-// forgetDeleted removes deleted topics from the record.
+// forgetDeleted removes topics from the record whose messages the broker has deleted.
 func (p *Publisher) forgetDeleted() {
 	p.deletedMu.Lock()
 	deleted := p.deleted
