@@ -62,7 +62,7 @@ func (p *plant) stranger(name string) mqtt.Conn {
 	return conn
 }
 
-// flood sends messages for the given time, and returns their number.
+// flood sends messages for the duration long and returns the number of messages sent.
 func (p *plant) flood(long time.Duration, next func(rng *rand.Rand) mqtt.Message) int64 {
 	p.t.Helper()
 	var sent atomic.Int64
