@@ -88,8 +88,9 @@ type loader struct {
 	src         Source
 	configValue reflect.Value
 	schema      schema
-	fileText    *configText // nil if no file could be read
-	// where each key was last set; list elements and map entries have keys such as "agents[1]" and "labels.site"
+	fileText    *configText // text of the configuration file; nil if no file could be read
+	// originByKey contains the place where each key was last set. Elements of lists and maps have keys such as
+	// "agents[1]" and "labels.site".
 	originByKey map[string]origin
 	errs        []error
 	// pendingListEntryFills sets the lists whose entries inherit values from the whole configuration. These functions
@@ -97,7 +98,7 @@ type loader struct {
 	pendingListEntryFills []func()
 }
 
-// origin is the source of a value. line and column are zero outside a file.
+// origin is the source of a value. line and column are zero if the value does not come from a file.
 type origin struct {
 	sourceName   string
 	line, column int
@@ -107,7 +108,7 @@ func (l *loader) recordError(at origin, problem, hint string) {
 	l.errs = append(l.errs, l.fileText.errorAt(at, problem, hint))
 }
 
-// recordKeyError is like recordError with the key path before the problem.
+// recordKeyError records an error like recordError, with the path of the key before the problem.
 func (l *loader) recordKeyError(at origin, key, problem, hint string) {
 	l.recordError(at, key+": "+problem, hint)
 }
@@ -174,8 +175,8 @@ func (l *loader) loadCommandLine() {
 	}
 }
 
-// overrideField replaces the value of a field and removes the recorded origins of the previous list elements and map
-// entries.
+// overrideField replaces the value of a field. It also removes the recorded origins of the elements that the previous
+// list or map contained.
 func (l *loader) overrideField(f *schemaField, text string, at origin) {
 	maps.DeleteFunc(l.originByKey, func(key string, _ origin) bool {
 		return strings.HasPrefix(key, f.key+"[") || strings.HasPrefix(key, f.key+".")
