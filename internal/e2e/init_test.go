@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// founded lists typical federations: the function from the two standardised features z₁ and z₂ of a device to its
-// target, and the expected progress.
+// founded lists typical federations. Each entry contains the function from the two standardised features z₁ and z₂ of a
+// device to the target, and the expected learning progress.
 var founded = []struct {
 	name   string
 	flags  []string
@@ -45,7 +45,7 @@ var founded = []struct {
 }
 
 // TestFoundedFederationsLearn follows the instructions that `coordinator init` prints, with five devices and without
-// edits. The federation must learn in few rounds and then finish.
+// editing any file. The federation must learn within a few rounds and then finish.
 func TestFoundedFederationsLearn(t *testing.T) {
 	t.Parallel()
 	broker := brokers.OpenMosquitto(t)
@@ -97,7 +97,7 @@ func deviceRows(r *rand.Rand, device int, target func(r *rand.Rand, z1, z2 float
 	return []byte(b.String())
 }
 
-// enrolled follows the printed instructions on each device, and starts its agent.
+// enrolled follows the printed instructions on each device and starts the agent of the device.
 func enrolled(t *testing.T, dir string, files []string) (devices []*testkit.Process) {
 	t.Helper()
 	list, err := os.OpenFile(filepath.Join(dir, "agents.keys"), os.O_APPEND|os.O_WRONLY, 0)
@@ -126,7 +126,7 @@ func enrolled(t *testing.T, dir string, files []string) (devices []*testkit.Proc
 	return devices
 }
 
-// risksOf returns the risk of each round in a history file.
+// risksOf returns the risk (mean loss) of each round in a history file.
 func risksOf(t *testing.T, path string) (risks []float64) {
 	t.Helper()
 	text, err := os.ReadFile(path)
