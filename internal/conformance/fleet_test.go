@@ -115,7 +115,7 @@ func (f *fleet) startAgent(i int, link func(up bool)) {
 	})
 }
 
-// wantRound waits for a round to close, and checks that it has the updates of all agents.
+// wantRound waits until a round closes, and checks that the round contains the updates of all agents.
 func (f *fleet) wantRound(limit time.Duration) {
 	f.t.Helper()
 	select {
