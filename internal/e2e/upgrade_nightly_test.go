@@ -21,10 +21,10 @@ func TestUpgrade(t *testing.T) {
 		f := newFleet(t)
 		f.run(t, old, append(fleetIDs, "")...)
 		f.versions(t, 4)
-		f.step(t, programs, "")      // all agents new
-		f.step(t, programs, half...) // agents of both versions
+		f.step(t, programs, "")      // new coordinator, old agents
+		f.step(t, programs, half...) // new coordinator, some new agents
 		f.mixed(t, 2)
-		f.step(t, programs, rest...) // all agents of the new version
+		f.step(t, programs, rest...) // all agents new
 		f.mixed(t, 0)
 		f.step(t, old, half...) // some agents downgraded
 		f.step(t, old, "")      // coordinator downgraded
