@@ -324,7 +324,7 @@ func (s *DeviceSetup) updatedConfig(a *VerifiedAdmission) ([]byte, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		text, err = []byte(configHeader), nil
-		if filepath.Dir(path) != packagedConfigDir { // several devices may run on a machine
+		if filepath.Dir(path) != packagedConfigDir { // outside this folder, several devices may share a machine
 			values["state_dir"], values["metrics.listen"] = filepath.Join(filepath.Dir(path), "state"), ""
 		}
 	}
