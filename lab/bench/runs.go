@@ -116,7 +116,7 @@ func (o *Runs) startAgents(c *crew, f *launch.Folder, agents []settings.Agent) e
 	return nil
 }
 
-// daemon writes a program's configuration, and starts the program.
+// daemon writes the configuration of a program and starts the program.
 func (o *Runs) daemon(c *crew, f *launch.Folder, program, name string, s any) (int, error) {
 	path, err := daemons.PutSettings(f, name, s)
 	if err != nil {

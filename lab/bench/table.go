@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The names of the contestants.
+// Names of the contestants in the tables.
 const (
 	ours      = "fedmesh"
 	oursQuick = "no fsync"

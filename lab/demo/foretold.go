@@ -17,13 +17,14 @@ import (
 
 // Predictions describes the agents' forecasts for the held-out year, as received by a subscriber of the site's broker.
 type Predictions struct {
-	// Predicted is R² of the received forecasts, computed like Federated but with true values from the raw readings.
+	// Predicted is the coefficient of determination R² of the received forecasts. It is computed like Federated, but
+	// the true values come from the raw readings.
 	Predicted  float64 `json:"predicted"`
 	Forecasts  int     `json:"forecasts"` // number of distinct (station, hour) pairs with a forecast
 	Missing    int     `json:"missing"`
 	Twice      int     `json:"twice"`
 	Unexpected int     `json:"unexpected"` // number of forecasts for hours without a data row
-	// descriptions of the first missing, duplicate or unexpected forecasts
+	// Named describes the first forecasts that are missing, duplicate or unexpected.
 	Named []string `json:"named,omitempty"`
 }
 

@@ -72,7 +72,7 @@ type mixing struct {
 	mixed   *course // results of the FedDec run
 }
 
-// course contains the results of one run, with either FedAvg or FedDec.
+// course contains the results of one run of either FedAvg or FedDec.
 type course struct {
 	algorithm spec.Algorithm
 	rounds    []point

@@ -51,7 +51,7 @@ type Options struct {
 	Rule, Attack string
 	Attackers    int
 
-	// Set overrides keys of coordinator.yaml, and AgentSet overrides keys of each agent's agentd.yaml.
+	// Set overrides keys in coordinator.yaml, and AgentSet overrides keys in the agentd.yaml of each agent.
 	Set, AgentSet map[string]string
 
 	Metrics string // address (host:port) at which to serve metrics; "" disables metrics
@@ -198,7 +198,8 @@ func (o *Options) aggregation() rule.Config {
 	return a
 }
 
-// radius is the clipping radius of the rule centered clipping. It is about the norm of an update in the demo.
+// radius is the clipping radius of the aggregation rule centered clipping. It is about as large as the norm of an
+// update in the demo.
 const radius = 0.3
 
 // weights selects agent weights by number of rows, or equal weights if the aggregation rule does not support weights.

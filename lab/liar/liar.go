@@ -30,7 +30,7 @@ type Lie struct {
 	ChangeSnapshot func(x []float32)
 }
 
-// lies contains the lies that are not attacks of package attack.
+// lies contains the kinds of false data that are not attacks in package attack.
 var lies = map[string]Lie{
 	"max":     {ChangeUpdate: withoutRand(setAllElements(math.MaxFloat32))},
 	"nan":     {ChangeUpdate: withoutRand(setAllElements(float32(math.NaN())))},

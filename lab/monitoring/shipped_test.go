@@ -216,8 +216,8 @@ func grafanaTypes(t *testing.T, dir string) (string, error) {
 	return string(out), err
 }
 
-// TestGrafanaTypes checks the shipped dashboards, and that a misspelt property and an invalid enumeration value are
-// detected.
+// TestGrafanaTypes checks the dashboards that we ship against Grafana's types. It also checks that a misspelt property
+// and an invalid enumeration value are detected.
 func TestGrafanaTypes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the TypeScript compiler is a process")
