@@ -17,7 +17,7 @@ type algorithm interface {
 	// measure records the metrics that only this algorithm has, for round i. It returns an error if a personal model
 	// diverges.
 	measure(to *recorder, i int) error
-	keeps(into *State) // adds all state except the model
+	keeps(into *State) // adds all state except the model to the given State
 }
 
 // recorder stores the metrics of a run.

@@ -15,18 +15,19 @@ import (
 
 // runConstants holds the values that do not change during a run.
 type runConstants[T learner.Float] struct {
-	e             *Experiment
-	seed          uint64 // seed of the run
-	in            Instance[T]
-	agents        int // K
-	schedule      learner.StepSizeSchedule
-	buckets       []uint8          // aggregation bucket of each agent plus 1; 0 means not computed yet
-	keys          []uint64         // random keys of named agents; nil if they have no names
-	total         float64          // sum of the problem's weights
-	tape          *drawRecorder[T] // recorder for a dump; nil without a dump
-	attack        attack.Attack
-	liars         map[int]bool // dishonest agents
-	maxLocalSteps uint64       // largest number of local steps; the schedule advances by it in each round
+	e        *Experiment
+	seed     uint64 // seed of the run
+	in       Instance[T]
+	agents   int // number of agents (K)
+	schedule learner.StepSizeSchedule
+	buckets  []uint8          // aggregation bucket of each agent plus 1; 0 means not computed yet
+	keys     []uint64         // random keys of named agents; nil if the agents have no names
+	total    float64          // sum of the problem's weights
+	tape     *drawRecorder[T] // recorder of the draws for a dump; nil if no dump is written
+	attack   attack.Attack
+	liars    map[int]bool // set of dishonest agents
+	// largest number of local steps of any agent; each round advances the step size schedule by this number
+	maxLocalSteps uint64
 }
 
 // weight returns the weight K·p_k of agent k, scaled so that the mean over all K agents is 1.
@@ -93,12 +94,12 @@ type agentSimulator[T learner.Float] struct {
 	sampler learner.StepSampler[T]
 	steps   task.LocalStepRunner[T]
 	pcg     rand.PCG
-	packing *lossyCodec[T] // codec of FedDec's snapshots; nil for a lossless codec
+	packing *lossyCodec[T] // codec of the snapshots in FedDec; nil for a lossless codec
 
-	x, anchor []T // buffers for one model each
+	x, anchor []T // buffers, each for one model
 
-	recording *recordingSource[T] // source of draws that also records them; nil without a dump
-	replaying *replaySource[T]    // source of recorded draws; nil unless a dump is replayed
+	recording *recordingSource[T] // draw source that also records the draws; nil if no dump is written
+	replaying *replaySource[T]    // draw source that returns recorded draws; nil unless a dump is replayed
 }
 
 func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {

@@ -11,9 +11,9 @@ import (
 // The computation takes cubic time for every agent.
 const quadraticMost = 200
 
-// NewRows returns a problem of stored rows for any model, with weights in any scale, where nil means equal weights. A
-// small least-squares problem has the same properties as in [NewSquares], and for all others only the risk and its
-// gradient over all rows are known.
+// NewRows returns a problem with stored rows for any model. The weights of the agents may have any scale; nil means
+// equal weights. A small least-squares problem has the same known properties as in [NewSquares]. For all other
+// problems, only the risk and its gradient over all rows are known.
 func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T],
 	error) {
 	linear := model.LayerCount() == 1 && !model.HasBias && model.ParameterCount() <= quadraticMost

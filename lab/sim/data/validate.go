@@ -26,7 +26,7 @@ func (v *validator) numbers(key string, list []float64, lengths ...int) {
 	}
 }
 
-// positive reports an error unless all numbers are finite and > 0 or, if strict is false, ≥ 0.
+// positive reports an error unless all numbers are finite and positive. If strict is false, zero is also allowed.
 func (v *validator) positive(key string, strict bool, list ...float64) {
 	for _, x := range list {
 		if strict {
@@ -50,7 +50,7 @@ func (v *validator) atLeast(key string, n, least int) {
 	v.need(n >= least, key, "is %d; want at least %d", n, least)
 }
 
-// or formats lengths like "1 or 10".
+// or formats a list of lengths as text, for example "1 or 10".
 func or(lengths []int) string {
 	slices.Sort(lengths)
 	lengths = slices.Compact(lengths)
