@@ -27,15 +27,15 @@ type bed struct {
 	broker, coordinator, prometheus, grafana string // addresses (host:port)
 	embedded                                 *broker.Server
 	members                                  members // addresses of several coordinators; empty for a single one
-	// all processes; its context ends when the first one ends
+	// running contains all processes. Its context ends when the first process ends.
 	running          *launch.Group
 	kept             []func() // functions that stop the programs started with keepUp
 	services, agents []*launch.Process
 	stopped, grown   chan struct{}
 }
 
-// stretch returns the factor by which agents slow down their periodic work. It grows with the number of agents, because
-// they share one machine.
+// stretch returns the factor by which agents slow down their periodic work. The factor grows with the number of agents,
+// because all agents share one machine.
 func (b *bed) stretch() int { return max(1, b.Agents/100) }
 
 func agentID(i int) string { return fmt.Sprintf("agent-%03d", i) }

@@ -113,7 +113,7 @@ func (c *class) shifts(d int) *mat.Dense {
 	return product(product(move, c.bb), move.T())
 }
 
-// move returns the matrix g_k(A − I), by which the mean result of agent k is z̄_k = x + g_k(A − I)(x + b_k).
+// move returns the matrix g_k(A − I). With this matrix, the mean result of agent k is z̄_k = x + g_k(A − I)(x + b_k).
 func (c *class) move(d int) *mat.Dense {
 	move := mat.DenseCopyOf(c.contract)
 	move.Sub(move, identity(d))

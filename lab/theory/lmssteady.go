@@ -22,9 +22,9 @@ type Steady struct {
 	Rate float64
 }
 
-// SteadyState returns the steady state, exact in the step size μ: the fixed point of the affine recursion of mean and
-// second moment, or [ErrUnstable] or an error of Validate. It takes O(d²) rounds and O(d⁶) operations for d parameters,
-// and is meant for d up to about 30.
+// SteadyState returns the steady state, which is exact in the step size μ. The steady state is the fixed point of the
+// affine recursion of the mean and the second moment. SteadyState returns [ErrUnstable] if there is no fixed point, or
+// an error of Validate. It takes O(d²) rounds and O(d⁶) operations for d parameters, and is meant for d up to about 30.
 func (m LMS) SteadyState() (Steady, error) {
 	if err := m.Validate(); err != nil {
 		return Steady{}, err

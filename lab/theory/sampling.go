@@ -1,13 +1,13 @@
 package theory
 
-// Mixture describes K independent random vectors a_1 … a_K, from which L are sampled (ch. 5, Lemma 5.1).
+// Mixture describes K independent random vectors a_1 … a_K, of which L are sampled (chapter 5, Lemma 5.1).
 type Mixture struct {
 	Means     [][]float64 // means ā_k of the vectors
 	Variances []float64   // variances E‖a_k − ā_k‖² of the vectors, summed over the elements
 }
 
-// parts returns the mean variance within the vectors, (1/K)Σσ_{a_k}², and the variance between their means, (1/K)Σ‖ā −
-// ā_k‖².
+// parts returns the mean variance within the vectors, (1/K)Σσ_{a_k}², and the variance between the means of the
+// vectors, (1/K)Σ‖ā − ā_k‖².
 func (m Mixture) parts() (within, between float64) {
 	k := float64(len(m.Means))
 	mean := make([]float64, len(m.Means[0]))
