@@ -21,7 +21,7 @@ type file struct {
 	tar  string // path in the tarball, relative to the top folder
 	oci  string // path in the container image
 	mode fs.FileMode
-	conf bool // true for a configuration file: package upgrades keep the user's edits
+	conf bool // true for a configuration file, whose edits by the user are kept at a package upgrade
 }
 
 // program describes a released program and its additional files, which are the same for all CPU architectures.

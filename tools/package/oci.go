@@ -65,7 +65,7 @@ func writeImages(p *program, all []*binary, out string) error {
 	if err != nil {
 		return err
 	}
-	// podman and skopeo read the first annotation, Docker the second.
+	// Docker reads the second annotation; podman and skopeo read the first annotation.
 	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name})); err != nil {
 		return err
