@@ -47,9 +47,9 @@ func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	return instances[T](e)
 }
 
-// RunInstances runs a simulation like [Run], but with problem instances that the caller provides. It calls instance once
-// for each run, concurrently; the results may be the same instance for all runs. It ignores Data, Agents, Weights and the
-// graph of the experiment.
+// RunInstances runs a simulation like [Run], but with problem instances that the caller provides. It calls instance
+// once for each run, concurrently; the results may be the same instance for all runs. It ignores Data, Agents, Weights
+// and the graph of the experiment.
 func RunInstances[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error),
 	o Observer) (*Result, error) {
 	e.Agents = 0 // the instance determines the number of agents

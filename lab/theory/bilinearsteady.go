@@ -11,7 +11,6 @@ import (
 // replacement. Each takes E local steps of size μKp_k/E, each on B new samples. A step happens with probability δ and
 // is scaled by 1/δ. Noise v with variance σ_v² per coordinate is added to the gradient (paper on second-order
 // guarantees, eqs. (5) and (7)–(9)).
-// (7)–(9)).
 type Averaged struct {
 	Bilinear
 	Participants int     // number L of participants per round

@@ -270,7 +270,7 @@ func (l *liar) offerAnotherUpdate() {
 	}
 }
 
-// asAnother sends the triggering message with the id and on the topic of another agent.
+// asAnother sends the triggering message with the id of another agent, on the topic of that agent.
 func (l *liar) asAnother() {
 	id := l.somebody()
 	l.seal(func(h *wire.Header) { h.Sender = id }, l.e.Body).Topic = topics().AgentToCoordinator(id)
