@@ -46,7 +46,7 @@ type Options struct {
 	Logger   *slog.Logger
 	Observer observe.Observer // additional observer besides log, metrics and board; may be nil
 	Metrics  *Metrics
-	// Board holds the conditions of the agent. If it is nil, Run creates one.
+	// Board holds the conditions of the agent. If it is nil, Run creates a board.
 	Board *status.ConditionBoard
 	// ReportedMetrics gathers the metrics of this agent for its reports to the coordinator. It is nil if several agents
 	// share a process; they send no reports.

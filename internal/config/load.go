@@ -1,9 +1,9 @@
 // Package config fills a daemon's configuration struct strictly, and prints it.
 //
-// Sources are read in a fixed order, and each overrides the previous one: the defaults already in the struct, the YAML
-// file, the environment, the command line. Invalid input is never ignored: an unknown or repeated key, a value of the
-// wrong type, a second YAML document, an unknown environment variable, an alias or an emptied file is an [Error] that
-// names its origin (file, line and column, variable or flag). All errors are reported together, joined.
+// Sources are read in a fixed order, and each source overrides the previous source: the defaults already in the struct,
+// the YAML file, the environment, the command line. Invalid input is never ignored: an unknown or repeated key, a value
+// of the wrong type, a second YAML document, an unknown environment variable, an alias or an emptied file is an [Error]
+// that names its origin (file, line and column, variable or flag). All errors are reported together, joined.
 //
 // The package does not depend on the daemons. A configuration struct names each exported field's key in a yaml tag
 // (`yaml:"-"` hides a field). The supported field types are: string, bool, the integer and float kinds, [time.Duration]
@@ -52,12 +52,12 @@ type Source struct {
 	Overrides map[string]string
 }
 
-// Load fills cfg from src. cfg is a pointer to a struct with the defaults. If all sources could be read, Load then
-// calls cfg's method Validate() error, if it has one. Validate joins [*spec.FieldError] values. Each is reported at the
-// location where its key was set.
+// Load fills cfg from src. cfg is a pointer to a struct with the defaults. If all sources could be read, If cfg has a
+// method Validate() error, Load then calls this method. Validate joins [*spec.FieldError] values. Each is reported at
+// the location where its key was set.
 //
-// The returned error is an *[Error] or several joined. After an error the content of cfg is unspecified. To keep a
-// running configuration, load into a new struct.
+// The returned error is an *[Error], or several of them joined. After an error the content of cfg is unspecified. To
+// keep a running configuration, load into a new struct.
 func Load(cfg any, src Source) error {
 	root := structValueOf(cfg)
 	l := &loader{src: src, configValue: root, schema: newSchema(root.Type()), originByKey: map[string]origin{}}

@@ -94,7 +94,7 @@ func readSizeLimitedFile(path string) ([]byte, error) {
 
 var errTooLarge = errors.New("the file is larger than 1 MiB")
 
-// isNotTextRune reports whether r is not text. U+FFFD is not text either: it stands for invalid UTF-8, or results from
+// isNotTextRune reports whether r is not text. U+FFFD is not text either, because it results from invalid UTF-8 or from
 // an earlier faulty conversion.
 func isNotTextRune(r rune) bool { return r != '\t' && unicode.IsControl(r) || r == utf8.RuneError }
 

@@ -134,7 +134,7 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 	}
 }
 
-// keep stores a completely received update in the spool and then accepts it.
+// keep stores a completely received update in the spool (folder of received updates) and then accepts it.
 func (k *sink) keep(e transfer.UpdateComplete) {
 	payload := bytes.Join(e.Storage.(*transfer.MemoryChunkStorage).ChunkPayloads(), nil)
 	k.jobs.Go(func() {

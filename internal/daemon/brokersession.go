@@ -31,7 +31,7 @@ func DialBroker(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID
 	return mqtt.Dial(context.WithoutCancel(ctx), o)
 }
 
-// DoctorBrokerTarget returns what the doctor needs to examine the broker of a device or of the coordinator.
+// DoctorBrokerTarget returns the settings with which the doctor examines the broker of a device or of the coordinator.
 func DoctorBrokerTarget(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.BrokerTarget, err error) {
 	d.Options, _, err = b.SessionOptions(t.ClientID(id))
 	d.SelfTestTopic = t.SelfTest(id)

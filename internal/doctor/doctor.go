@@ -30,7 +30,7 @@ type Finding struct {
 	Federation string `json:"federation,omitempty"`
 }
 
-// findingReporter shows findings and counts the bad ones.
+// findingReporter shows findings and counts the findings with the status Bad.
 type findingReporter struct {
 	showFinding       func(Finding)
 	observationPrefix string // text before the observation of each finding
@@ -70,5 +70,5 @@ func newTextFindingPrinter(w io.Writer) func(Finding) {
 // newJSONFindingPrinter returns a function that writes findings as JSON, one per line.
 func newJSONFindingPrinter(w io.Writer) func(Finding) {
 	e := json.NewEncoder(w)
-	return func(f Finding) { _ = e.Encode(f) } // ignore the error: nobody reads the output any more
+	return func(f Finding) { _ = e.Encode(f) } // ignore the error: the output can no longer be written
 }

@@ -130,7 +130,7 @@ func TestBlobsAtBroker(t *testing.T) {
 	again.Stop(t, syscall.SIGTERM, 0)
 }
 
-// wantTidy waits until the broker retains no blobs except those of the last two rounds.
+// wantTidy waits until the broker retains only the blobs of the last two rounds.
 func (v *vandal) wantTidy(t *testing.T, f *federation) {
 	t.Helper()
 	testkit.Until(t, "only what is named is retained", func() bool {

@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// stochastic is a task with a bilinear network as in equation (40) of the 2nd-order paper, with mini-batches, gradient
-// noise and stragglers. The number of local steps does not depend on the clock.
+// stochastic is a task with a bilinear network as in equation (40) of the paper on second-order guarantees, with
+// mini-batches, gradient noise and stragglers. The number of local steps does not depend on the clock.
 const stochastic = `{name: saddle, features: [a, b], target: y, standardize: false, step_size: {constant: 0.05}, batch_size: 5,
   response: {probability: 0.5}, gradient_noise: {law: laplace, variance: 0.01}, steps: {budget: 10s, min: 5, max: 5},
   model: {kind: mlp, hidden: [3], activation: identity, risk: logistic, bias: false, ridge: 0.1}}`

@@ -166,8 +166,8 @@ func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 	return nil, errPinMismatch
 }
 
-// Object identifier and text prefix of the certificate extension netscape-comment, which contains the root document.
-// Package enrol uses the same values.
+// Object identifier and text prefix of the certificate extension netscape-comment, which contains the root document
+// (list of trusted keys). Package enrol uses the same values.
 const (
 	commentExtensionOID = "2.16.840.1.113730.1.13"
 	rootCommentPrefix   = "fedmesh root "
@@ -180,8 +180,8 @@ type VerifiedAdmission struct {
 	EncodedAnswer []byte // encoding of the answer as received
 }
 
-// verifyAdmission decodes the coordinator's answer and checks it against the server's root document and the device's
-// keys.
+// verifyAdmission decodes the coordinator's answer and checks it against the server's root document (list of trusted
+// keys) and the device's keys.
 func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *DeviceKeys) (*VerifiedAdmission, error) {
 	a, err := wire.DecodeEnrolmentAnswer(p)
 	if err != nil {

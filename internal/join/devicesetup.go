@@ -111,7 +111,7 @@ func (s *DeviceSetup) Join(ctx context.Context) (before bool, err error) {
 	return false, s.installFiles(k, a)
 }
 
-// loadOrMakeKeys returns the keys of an earlier attempt with this token, or generates new ones.
+// loadOrMakeKeys returns the keys of an earlier attempt with this token, or generates new keys.
 func (s *DeviceSetup) loadOrMakeKeys() (*DeviceKeys, error) {
 	is, err := s.Disk.ReadFile(s.pathBesideConfig(pendingFolder, tokenFile))
 	switch {
@@ -192,7 +192,7 @@ func (s *DeviceSetup) checkKeyReplaceable() error {
 	return nil
 }
 
-// loadOrRequestAdmission returns the stored answer of the coordinator, or requests a new one.
+// loadOrRequestAdmission returns the stored answer of the coordinator, or requests a new answer.
 func (s *DeviceSetup) loadOrRequestAdmission(ctx context.Context, k *DeviceKeys) (*VerifiedAdmission, error) {
 	if p, err := s.Disk.ReadFile(s.pathBesideConfig(pendingFolder, answerFile)); err == nil {
 		if a,

@@ -292,8 +292,8 @@ func TestOldRoot(t *testing.T) {
 	}
 }
 
-// TestOlderRootOfAnotherKey checks that an older root document is also refused if it was signed by another of the root
-// keys.
+// TestOlderRootOfAnotherKey checks that an older root document (list of trusted keys) is also refused if it was signed
+// by another of the root keys.
 func TestOlderRootOfAnotherKey(t *testing.T) {
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, k}, 16)) }
 	document := func(version wire.RootVersion, signs, other byte) []byte {

@@ -18,9 +18,9 @@ const (
 	maxMessages = 1024
 )
 
-// repeatLimiter is a slog.Handler that limits repeated messages. Of all lines with the same level and message, whatever
-// their attributes, it passes only the first maxLinesPerWindow lines per minute. It has no goroutine and no timer: when
-// any line is logged after the minute, it also logs the number of suppressed lines.
+// repeatLimiter is a slog.Handler that limits repeated messages. It passes at most maxLinesPerWindow lines per minute
+// with the same level and message, regardless of their attributes. It has no goroutine and no timer: when any line is
+// logged after the minute, it also logs the number of suppressed lines.
 type repeatLimiter struct {
 	nextHandler slog.Handler
 	*repeatCounter

@@ -71,7 +71,7 @@ func DefaultBroker() Broker {
 		MinRate: mqtt.DefaultMinLinkRate, TLSMin: defaultMinTLSVersion}}
 }
 
-// The minimum TLS versions that can be configured for a broker. The first one is the default.
+// The minimum TLS versions that can be configured for a broker. The first version is the default.
 const (
 	defaultMinTLSVersion = "1.3"
 	olderTLSVersion      = "1.2"

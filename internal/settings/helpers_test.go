@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/keys"
 )
 
-// publicKey returns a valid public key. Different values of which give different keys.
+// publicKey returns a valid public key. Each value of the parameter which gives a different key.
 func publicKey(which byte) string {
 	return keys.FormatPublic(bytes.Repeat([]byte{which}, ed25519.PublicKeySize))
 }

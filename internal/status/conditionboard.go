@@ -137,8 +137,8 @@ func (b *ConditionBoard) StatusLine() string {
 	return line
 }
 
-// ShownTexts returns the status texts from events, by name, without the texts of the status line. It returns nil if
-// there are none. A status page shows one line for each text, so a new event needs no change of the page.
+// ShownTexts returns the status texts from events, by name, without the texts of the status line. It returns nil if the
+// board has no other texts. A status page shows one line for each text, so a new event needs no change of the page.
 func (b *ConditionBoard) ShownTexts() map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,7 +17,7 @@ const stuck = 15 * time.Second
 
 var errLost = errors.New("lost")
 
-// count counts arriving messages and lets a goroutine wait for the last one.
+// count counts arriving messages and lets a goroutine wait for the last message.
 type count struct {
 	left atomic.Int64
 	all  chan struct{}

@@ -27,7 +27,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fleet is a coordinator with its agents, which run the code of the real daemons. The agents do no training: each one
+// fleet is a coordinator with its agents, which run the code of the real daemons. The agents do no training: each agent
 // waits at a gate until the benchmark starts the next round.
 type fleet struct {
 	name    wire.FederationName

@@ -41,7 +41,7 @@ func (s stationHour) String() string {
 	return s.station + " " + time.Unix(s.at, 0).UTC().Format(time.RFC3339)
 }
 
-// audience collects the forecasts of all stations and compares them with the expected ones.
+// audience collects the forecasts of all stations and compares them with the expected forecasts.
 type audience struct {
 	from   map[string]int64 // first hour with an expected forecast (Unix time), by station
 	wanted map[stationHour]bool

@@ -139,7 +139,8 @@ func expect(t *testing.T, want string, wrong []string) {
 	}
 }
 
-// TestProvisioning checks that the default data source of the dashboards is the one that the provisioning file creates.
+// TestProvisioning checks that the default data source of the dashboards is the data source that the provisioning file
+// creates.
 func TestProvisioning(t *testing.T) {
 	source, err := monitoring.Files.ReadFile("grafana/provisioning/datasources/fedmesh.yml")
 	if err != nil {

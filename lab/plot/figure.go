@@ -108,7 +108,7 @@ func drawLabelled(p *plot.Plot, c draw.Canvas, x, y string) {
 	c.FillText(style, vg.Point{X: c.Min.X, Y: middle.Y}, y)
 }
 
-// replaceMissingGlyphs replaces characters that the embedded font lacks by similar ones.
+// replaceMissingGlyphs replaces characters that the embedded font lacks by similar characters.
 func replaceMissingGlyphs(text string) string { return missingGlyphReplacer.Replace(text) }
 
 var missingGlyphReplacer = strings.NewReplacer("⁰", "°", "\u0302", "", "ᵀ", "T", "⁻", "-")

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// biasExperiment reproduces problem 5.1 of chapter 5: agents take different numbers of local steps E_k, with and
-// without the factor 1/E_k of equation (5.26).
+// biasExperiment reproduces problem 5.1 in chapter 5 of Vlaski and Sayed: agents take different numbers of local steps
+// E_k, with and without the factor 1/E_k of equation (5.26).
 type biasExperiment struct{ lmsSettings }
 
 // defaultBias returns the experiment `bias` with its default settings.

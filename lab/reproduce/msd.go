@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// lmsSettings describes federated averaging of linear models with squared loss, as in equations (5.66)–(5.68) of
-// chapter 5. Agents may differ in the number of steps, batch sizes, data distributions and optima.
+// lmsSettings describes federated averaging of linear models with squared loss, as in equations (5.66)–(5.68) in
+// chapter 5 of Vlaski and Sayed. Agents may differ in the number of steps, batch sizes, data distributions and optima.
 type lmsSettings struct {
 	Participants int         `json:"participants"`
 	StepSize     float64     `json:"step_size"`
@@ -94,7 +94,7 @@ func perAgent(numbers []int) sim.PerAgent {
 	return sim.Each(values...)
 }
 
-// steadyMSD reproduces problem 5.3 of chapter 5, the steady-state error of federated averaging.
+// steadyMSD reproduces problem 5.3 in chapter 5 of Vlaski and Sayed, the steady-state error of federated averaging.
 type steadyMSD struct{ lmsSettings }
 
 // defaultMSD returns the experiment `msd` with its default settings.
@@ -122,7 +122,7 @@ func (m *steadyMSD) About() About {
 		"ch5 problem 5.3"}
 }
 
-// Run implements Experiment. It compares the measured error with the exact one, and checks that the first-order
+// Run implements Experiment. It compares the measured error with the exact error, and checks that the first-order
 // approximation deviates in proportion to the step size μ.
 func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := m.validate(); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // LoadDump returns the experiment of a dump. [Run] replays the recorded problems and draws, and ignores Data. If the
-// dump has no draws, [Run] makes new ones with the seed of the experiment.
+// dump has no draws, [Run] makes new draws with the seed of the experiment.
 func LoadDump(dir string) (Experiment, error) {
 	e := Default()
 	path := filepath.Join(dir, fileExperiment)

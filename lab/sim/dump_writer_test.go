@@ -165,8 +165,8 @@ func TestReplayByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := run(t, e).Final[0][0]
-	// Agent 0, μ = ¼: row (1, 1): φ = ¼; both rows, gradient ½(−(1−¼) − 2(4−½)) = −3.875: φ = 1.21875.
-	// Agent 1: scaled by 2, row (1, 3): φ = ¼·2·3 = 1.5; then it straggles.
+	// Agent 0, μ = ¼: row (1, 1): φ = ¼; both rows, gradient ½(−(1−¼) − 2(4−½)) = −3.875: φ = 1.21875. Agent 1: scaled
+	// by 2, row (1, 3): φ = ¼·2·3 = 1.5; then the agent skips a step.
 	if want := (1.21875 + 1.5) / 2; got != want {
 		t.Errorf("w_1 = %v, by hand %v", got, want)
 	}

@@ -46,7 +46,7 @@ func runSeed(seed uint64, run int) uint64 {
 }
 
 // instances returns a function that creates the instance of a run. Runs share one instance unless the experiment
-// requests fresh ones.
+// requests a new instance for each run.
 func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	problem := func(seed uint64) (*data.Problem[T], error) {
 		return data.Build[T](e.Data, e.Agents, e.weights(), e.WeighRows, data.Mix(seed, forInstance))

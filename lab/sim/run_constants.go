@@ -69,8 +69,8 @@ func (c *runConstants[T]) stream(k int) uint64 {
 	return data.Mix(forAgent, uint64(k))
 }
 
-// start returns the initial model: the model of the problem if it has one, or the initial model that a coordinator uses
-// with the same seed.
+// start returns the initial model: the model that the problem specifies, or otherwise the initial model that a
+// coordinator uses with the same seed.
 func (c *runConstants[T]) start() []T {
 	w := make([]T, c.in.Problem.Model.ParameterCount())
 	if s := c.in.Problem.Start; s != nil {

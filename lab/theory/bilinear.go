@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Bilinear is the aggregate risk of 2nd-order (41) for a Gaussian mixture, h = γ m_k + N(0, σ² I) with γ = ±1 at agent
-// k:
+// Bilinear is the aggregate risk of eq. (41) in the paper on second-order guarantees. The inputs of agent k are a
+// Gaussian mixture h = γ m_k + N(0, σ² I) with γ = ±1:
 //
 //	J(w₁, W₂) = Σ p_k E ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²)
 //

@@ -21,7 +21,7 @@ type Averaged struct {
 	NoiseVar     float64 // variance σ_v² of the added gradient noise
 }
 
-// Noise returns the covariance of a round's gradient noise s_i at w (2nd-order (35)):
+// Noise returns the covariance of a round's gradient noise s_i at w (eq. (35) of the paper on second-order guarantees):
 //
 //	(K/L)Σ (p_k²/E) R_k + (K/L)·(K−L)/(K−1)·Σ t_k t_kᵀ,  t_k = p_k∇J_k − ∇J/K
 //

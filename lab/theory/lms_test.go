@@ -113,8 +113,8 @@ func TestFirstOrderIsTheLimit(t *testing.T) {
 	}
 }
 
-// TestLimitsWithoutNormalisation checks problem 5.1 of chapter 5: for small step sizes the mean model tends to the
-// minimiser of Σ E_k J_k. The deviation from the optimum w⁰ is then dominated by the squared bias.
+// TestLimitsWithoutNormalisation checks problem 5.1 in chapter 5 of Vlaski and Sayed: for small step sizes the mean
+// model tends to the minimiser of Σ E_k J_k. The deviation from the optimum w⁰ is then dominated by the squared bias.
 func TestLimitsWithoutNormalisation(t *testing.T) {
 	m := mixed()
 	m.Unnormalized = true

@@ -59,7 +59,8 @@ func (q Quadratics) Distance() float64 {
 	return math.Sqrt(d)
 }
 
-// Bound returns the right side of notes Theorem 2.1 (4), which requires η ≤ 1/(4L):
+// Bound returns the right side of inequality (4) in Theorem 2.1 of Renard's notes, which requires a step size η ≤
+// 1/(4L):
 //
 //	D²/(2ητT) + ησ²/M + 4τη²Lσ² + 18τ²η²Lζ²
 func (q Quadratics) Bound() float64 {

@@ -59,7 +59,7 @@ type invariantChecker struct {
 	leftOut    map[wire.RoundID][]aggregation.UpdateLeftOut
 	passedOver map[wire.RoundID][]wire.AgentID // agents whose updates the aggregation rule excluded
 	states     map[version]state               // state of the server optimiser
-	aggregates map[version][]float64           // aggregate of each round, for rules that use the previous one
+	aggregates map[version][]float64           // aggregate of each round, for rules that use the previous aggregate
 	accepted   map[participation]wire.Digest   // hash of each update that the coordinator has accepted
 	announced  wire.AnnouncementPosition       // position of the newest announcement
 	digest     wire.Digest                     // digest of the newest announcement

@@ -262,7 +262,7 @@ func optimized(name string) func(r *round.Config, _ *wire.Task) {
 	}
 }
 
-// network adds a hidden layer, unless the plan already has one.
+// network adds a hidden layer, unless the plan already has a hidden layer.
 func network(t *wire.Task) {
 	if len(t.Model.HiddenUnits) == 0 {
 		t.Model.HiddenUnits = []uint32{4}

@@ -58,7 +58,7 @@ type agentStatus struct {
 	LastTraining   *trainingSummary `json:"trained,omitempty"`
 	RoundsByResult map[string]int   `json:"results"` // number of rounds since the agent started, by result
 	UpdatesByFate  map[string]int   `json:"updates"` // number of updates of finished rounds, by outcome
-	// risk of the base model on the local data in the most recent rounds
+	// risk (mean loss) of the model at the start of each recent round, on the local data
 	RecentLosses   []float64             `json:"losses"`
 	RecentRefusals []status.Refusal      `json:"refusals"`
 	Budget         *budget.TrafficBudget `json:"budget,omitempty"`

@@ -218,8 +218,8 @@ func testTargetChange(t *testing.T, system string) {
 	}
 }
 
-// testSystemChange checks that a start with another system deletes the announcements of the previous one, and that the
-// deletion is repeated until the broker has received it.
+// testSystemChange checks that a start with another system deletes the announcements of the previous system, and that
+// the deletion is repeated until the broker has received it.
 func testSystemChange(t *testing.T, system string) {
 	for _, next := range settings.AnnounceSystems {
 		if next == system {

@@ -151,7 +151,7 @@ func (h *homeAssistant) entity(platform, target, name, key, topic string) discov
 		ValueTemplate: "{{ value_json." + key + " }}", AttributesTopic: topic}
 }
 
-// Forecast implements Announcer. The residual of an earlier row does not replace the forecast of a later one.
+// Forecast implements Announcer. The residual of an earlier row does not replace the forecast of a later row.
 func (h *homeAssistant) Forecast(f predict.Forecast) ([]mqtt.Message, error) {
 	all, err := h.plainJSON.Forecast(f)
 	if err != nil {

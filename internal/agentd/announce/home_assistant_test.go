@@ -136,8 +136,8 @@ func TestHomeAssistantSchema(t *testing.T) {
 	}
 }
 
-// TestHomeAssistantSchemaRed checks that the check of discovery messages detects faults, and accepts a message like
-// the one in the documentation.
+// TestHomeAssistantSchemaRed checks that the check of discovery messages detects faults, and accepts a message like the
+// example in the documentation.
 func TestHomeAssistantSchemaRed(t *testing.T) {
 	s := readHomeAssistantSchema(t)
 	const good = `{"device":{"identifiers":["x"]},"origin":{"name":"o"},"state_topic":"s",` +

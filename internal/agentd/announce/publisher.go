@@ -33,7 +33,7 @@ type Publisher struct {
 	will          mqtt.Message // will message of the current connection
 	topics        topicRecord
 	health        Health
-	target        *modelfile.PredictionTarget // target of the last forecast; nil before the first one
+	target        *modelfile.PredictionTarget // target of the last forecast; nil before the first forecast
 	isBirthDue    bool                        // true if announcements could not be queued
 	nextRequestAt time.Time                   // time from which a request is accepted
 

@@ -149,8 +149,7 @@ func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 	}
 }
 
-// constantColumnWarning describes a column that is returned by [RowSummary.ConstantColumns], and what the operator can
-// do.
+// constantColumnWarning describes a column that is returned by [RowSummary.ConstantColumns], and the possible remedies.
 const constantColumnWarning = "has the same value in every row and is not scaled unless it varies on other devices. " +
 	"Remove the column from task.features. If its differences are too small for float32, subtract a constant from " +
 	"its values in the file"

@@ -104,7 +104,7 @@ func withOwn(expected []string, user string) []string {
 }
 
 // testWill checks which topics a user's will message may have. A second connection with the same client id ends the
-// first one, whereupon the broker publishes the will.
+// first connection, whereupon the broker publishes the will.
 func (b Broker) testWill(t *testing.T) {
 	observer := b.as(t, ObserverUser)
 	observer.Subscribe(mqtt.AtMostOnce, "fl/v1/air/p/+", ObserverUser)

@@ -10,7 +10,8 @@ import (
 )
 
 // NewShippedNATS prepares a cluster of three servers with the configuration file from packaging/cluster. It replaces
-// all paths, names and addresses by those of the test. The servers use certificates of the given authority.
+// all paths, names and addresses by the paths, names and addresses of the test. The servers use certificates of the
+// given authority.
 func NewShippedNATS(t testing.TB, conf string, a *acltest.Authority) *NATS {
 	t.Helper()
 	return layOutNATS(t, 3, 0, func(i int, n *NATS) string {

@@ -9,8 +9,8 @@ import (
 )
 
 // Linear describes agents whose samples follow the linear model γ = hᵀw_k⁰ + v, with regressors h ~ N(0, R_k) and noise
-// v ~ N(0, σ_v,k²). The risk is ½E(γ − hᵀw)² (lecture, eqs. (82)–(83); chapter 5, eq. (5.66)). The covariance R_k is
-// diagonal. Every local step draws new samples.
+// v ~ N(0, σ_v,k²). The risk is ½E(γ − hᵀw)² (lecture, eqs. (82)–(83); Vlaski and Sayed, chapter 5, eq. (5.66)). The
+// covariance R_k is diagonal. Every local step draws new samples.
 type Linear struct {
 	Inputs int // number of features (M)
 	// Regressors contains the variances of the regressors. It has one row for all agents, or one row per agent. Each

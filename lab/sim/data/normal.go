@@ -54,7 +54,7 @@ func (n *normals) other(u uint64) float64 {
 	}
 }
 
-// repeated is a random source that returns the saved values of normals before new ones.
+// repeated is a random source that returns the saved values of normals before new values.
 type repeated normals
 
 // Uint64 implements rand.Source.
