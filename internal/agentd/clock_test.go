@@ -32,8 +32,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// certifiedBroker starts a broker whose certificate is valid between from and until. It returns the broker's URL and
-// the certificate.
+// certifiedBroker starts a broker whose certificate is valid between from and until. certifiedBroker returns the
+// broker's URL and the certificate.
 func certifiedBroker(t *testing.T, from, until time.Time) (url string, certificate []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -75,8 +75,8 @@ func unwantedLinks(program string, packages []linked) []string {
 	return complaints
 }
 
-// importersOf returns the packages that import the package imported. It omits importers that the same rule already
-// forbids.
+// importersOf returns the packages that import the package imported. importersOf omits importers that the same rule
+// already forbids.
 func importersOf(packages []linked, imported, ruled string) []string {
 	var importers []string
 	for _, p := range packages {

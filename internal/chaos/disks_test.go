@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// small mounts a file system with a size of kib KiB over a folder until the end of the test. It requires root.
+// small mounts a file system with a size of kib KiB over a folder until the end of the test. small requires root.
 func (p *plant) small(folder string, kib int) {
 	p.t.Helper()
 	if os.Getuid() != 0 {
@@ -37,7 +37,7 @@ func (p *plant) small(folder string, kib int) {
 	})
 }
 
-// fill uses up all free space of a folder. It returns a function that frees the space again.
+// fill uses up all free space of a folder. fill returns a function that frees the space again.
 func (p *plant) fill(folder string) (free func()) {
 	p.t.Helper()
 	path := filepath.Join(p.Path(folder), "ballast")
@@ -115,8 +115,8 @@ func TestDisks(t *testing.T) {
 		}})
 }
 
-// damageEach stops a daemon, damages one file of its folder in one way, and restarts the daemon. It repeats this for
-// each file and each way.
+// damageEach stops a daemon, damages one file of its folder in one way, and restarts the daemon. damageEach repeats
+// this for each file and each way.
 func damageEach(t *testing.T, damages []string, folder string, coordinator bool) string {
 	t.Helper()
 	p := newPlant(t, layout{agents: 3, quorum: 2, deadline: 20 * time.Second})

@@ -19,11 +19,11 @@ type Error struct {
 	Line, Column int
 	// Problem describes the problem, for example `unknown key "particpants"`.
 	Problem string
-	// Hint suggests a fix, for example `did you mean "participants"?`. It is empty if no fix is known.
+	// Hint suggests a fix, for example `did you mean "participants"?`. Hint is empty if no fix is known.
 	Hint string
 	// Excerpt is the line of the file, with secrets redacted. It is "" if the problem has no location in a file.
 	Excerpt string
-	// Err is the underlying error, for example that a file does not exist. It is usually nil.
+	// Err is the underlying error, for example that a file does not exist. Err is usually nil.
 	Err error
 }
 

@@ -17,7 +17,8 @@ func normalizeKey(key string) string {
 	return strings.ToLower(strings.ReplaceAll(key[:min(len(key), most)], "-", "_"))
 }
 
-// didYouMean returns the hint for a key suggested by closestName. It returns "" if closestName suggested no key.
+// didYouMean returns the hint for a key suggested by closestName. didYouMean returns "" if closestName suggested no
+// key.
 func didYouMean(key string) string {
 	if key == "" {
 		return ""

@@ -149,7 +149,7 @@ func (v parsedValue) asOverrideValue(at origin) parsedValue {
 	return v
 }
 
-// splitList splits a comma-separated list. It returns an empty list for an empty text.
+// splitList splits a comma-separated list. splitList returns an empty list for an empty text.
 func splitList(text string) []string {
 	if text == "" {
 		return nil

@@ -55,7 +55,8 @@ func (s scalar) isNumberOrBool() bool {
 		errors.Is(intErr, strconv.ErrRange)
 }
 
-// parseInto parses s into dst. If it fails, it returns the problem and a hint. Both never contain a secret.
+// parseInto parses s into dst. If it fails, it returns the problem and a hint. The problem and the hint never contain a
+// secret.
 func (s scalar) parseInto(dst reflect.Value) (problem, hint string) {
 	problem = "want " + describeExpectedForm(dst.Type()) + ", got " + s.displayText()
 	switch dst.Type() {

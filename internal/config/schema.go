@@ -61,7 +61,7 @@ var (
 	oneOrMoreType = reflect.TypeFor[OneOrMore]()
 )
 
-// newSchema derives the keys from the struct type t. It panics if t is not a valid configuration.
+// newSchema derives the keys from the struct type t. newSchema panics if t is not a valid configuration.
 func newSchema(t reflect.Type) schema { return newSectionSchema(t, "") }
 
 // newSectionSchema derives the keys from the struct type of a section, like newSchema. path is the prefix of the

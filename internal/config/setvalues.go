@@ -57,7 +57,8 @@ func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaF
 	}
 }
 
-// rejectDuplicateKeys returns the entries of a mapping without duplicate keys. It records an error for each duplicate.
+// rejectDuplicateKeys returns the entries of a mapping without duplicate keys. rejectDuplicateKeys records an error for
+// each duplicate.
 func (l *loader) rejectDuplicateKeys(entries []mappingEntry) []mappingEntry {
 	first := map[string]origin{}
 	return slices.DeleteFunc(entries, func(e mappingEntry) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// cable is a TCP proxy in front of a broker. It can be cut, which closes all forwarded connections.
+// cable is a TCP proxy in front of a broker. cable can be cut, which closes all forwarded connections.
 type cable struct {
 	listener net.Listener
 	target   string

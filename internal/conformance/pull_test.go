@@ -42,7 +42,7 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	return ref
 }
 
-// pull downloads a blob into a storage as an agent does. It is safe for concurrent use.
+// pull downloads a blob into a storage as an agent does. pull is safe for concurrent use.
 func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
 	storage transfer.ChunkStorage) (transfer.PullerStats, error) {
 	p := transfer.NewBlobPuller(transfer.DefaultPullerConfig(), ref, rng)

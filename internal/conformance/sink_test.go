@@ -63,7 +63,7 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 	return k
 }
 
-// run receives updates until ctx ends. It then closes the spool (folder of received updates).
+// run receives updates until ctx ends. run then closes the spool (folder of received updates).
 func (k *sink) run(ctx context.Context) {
 	k.ctx = ctx
 	timer := time.NewTimer(time.Hour)

@@ -22,7 +22,8 @@ type BrokerTarget struct {
 	Options           mqtt.Options
 	SubscribedFilters []string // topic filters that the daemon subscribes to
 	SelfTestTopic     string   // topic that only this daemon may write and read
-	// PresenceTopic is the topic of the will message that the daemon registers. It is empty if the daemon has no will.
+	// PresenceTopic is the topic of the will message that the daemon registers. PresenceTopic is empty if the daemon
+	// has no will.
 	PresenceTopic string
 	// NeedsRetainedMessages is true if the broker must retain messages that the daemon publishes.
 	NeedsRetainedMessages bool
@@ -52,7 +53,7 @@ func (b *BrokerTarget) targetPerURL() []*BrokerTarget {
 	return all
 }
 
-// checkTCPConnection checks whether the broker accepts a TCP connection. It sends no data.
+// checkTCPConnection checks whether the broker accepts a TCP connection. checkTCPConnection sends no data.
 func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporter) bool {
 	u, err := url.Parse(b.Options.URL)
 	if err != nil {
@@ -211,8 +212,8 @@ func (v *brokerSession) reportRefusedFilters(mend string) {
 	}
 }
 
-// awaitEvent records session events until right returns true for an event, or until the duration within has passed. It
-// reports whether right returned true.
+// awaitEvent records session events until right returns true for an event, or until the duration within has passed.
+// awaitEvent reports whether right returned true.
 func (v *brokerSession) awaitEvent(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -231,8 +232,8 @@ func (v *brokerSession) awaitEvent(ctx context.Context, within time.Duration, ri
 	}
 }
 
-// checkLargeMessageRoundTrip publishes a large message and waits until the broker returns it. It reports whether the
-// check was conclusive.
+// checkLargeMessageRoundTrip publishes a large message and waits until the broker returns it.
+// checkLargeMessageRoundTrip reports whether the check was conclusive.
 func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()

@@ -104,7 +104,7 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 	}
 }
 
-// rawMQTTClient sends and reads single MQTT packets. It keeps the first error.
+// rawMQTTClient sends and reads single MQTT packets. rawMQTTClient keeps the first error.
 type rawMQTTClient struct {
 	conn     net.Conn
 	firstErr error

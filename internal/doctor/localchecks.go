@@ -19,13 +19,13 @@ type Target struct {
 	Federation      string // name of the federation; empty if the daemon has only one
 	StateDir        string
 	NeededFreeBytes int64 // number of bytes that should be free for the state folder
-	// FindAnnouncement checks whether a broker has an announcement that the daemon accepts. It is nil for the
-	// coordinator.
+	// FindAnnouncement checks whether a broker has an announcement that the daemon accepts. FindAnnouncement is nil for
+	// the coordinator.
 	FindAnnouncement func(ctx context.Context, url string) Finding
 	// CheckData checks the data. It is nil for a daemon without data, and is called after FindAnnouncement.
 	CheckData func(ctx context.Context) []Finding
-	// CheckCluster checks the daemon's cluster. It also reports whether another replica has the broker session. It is
-	// nil for a daemon without a cluster.
+	// CheckCluster checks the daemon's cluster. It also reports whether another replica has the broker session.
+	// CheckCluster is nil for a daemon without a cluster.
 	CheckCluster func(ctx context.Context) (found []Finding, taken bool)
 	Broker       BrokerTarget
 	SiteBroker   *BrokerTarget // broker that delivers sensor readings; nil if the daemon uses none

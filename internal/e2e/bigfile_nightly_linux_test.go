@@ -22,7 +22,7 @@ type memoryGroup struct {
 	second bool
 }
 
-// newMemoryGroup creates a control group with a memory limit and without swap. It requires root.
+// newMemoryGroup creates a control group with a memory limit and without swap. newMemoryGroup requires root.
 func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/cgroup")

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// vandal deletes a chunk of the second round's base model from the broker as soon as the round is announced. It also
-// records the blob hashes in all announcements.
+// vandal deletes a chunk of the second round's base model from the broker as soon as the round is announced. vandal
+// also records the blob hashes in all announcements.
 type vandal struct {
 	conn     mqtt.Conn
 	mu       sync.Mutex

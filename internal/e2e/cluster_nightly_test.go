@@ -79,8 +79,8 @@ func (o *orders) wantRising(t *testing.T, epochs wire.Epoch) {
 const withoutEnd = `{participants: 3, quorum: 3, rounds: 0, pause: 200ms, deadline: 60s, ` +
 	`gather: {target: 3, minimum: 3, within: 30s, spread: 10ms}}`
 
-// takenOver waits until a coordinator other than from leads and has closed two rounds since the given time. It returns
-// the name of the new leader.
+// takenOver waits until a coordinator other than from leads and has closed two rounds since the given time. takenOver
+// returns the name of the new leader.
 func (c *cluster) takenOver(t *testing.T, from string, since time.Time) (to string) {
 	t.Helper()
 	to = c.leader(t, c.but(from)...)
@@ -110,7 +110,7 @@ func (c *cluster) end(t *testing.T, heard *orders, epochs wire.Epoch) {
 	c.wantOneTraining(t)
 }
 
-// ends waits until a coordinator exits with the message why. It then restarts the coordinator.
+// ends waits until a coordinator exits with the message why. ends then restarts the coordinator.
 func (c *cluster) ends(t *testing.T, name, why string) {
 	t.Helper()
 	c.replicas[name].Wait(t, 1)

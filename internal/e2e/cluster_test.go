@@ -101,7 +101,7 @@ func (c *cluster) but(names ...string) (rest []string) {
 	return rest
 }
 
-// history returns the history from a replica's state folder. It checks that the rounds are consecutive and closed.
+// history returns the history from a replica's state folder. history checks that the rounds are consecutive and closed.
 func (c *cluster) history(t *testing.T, name string) (lines []runs.HistoryEntry) {
 	t.Helper()
 	for h, err := range runs.ReadHistory(c.Path("state-" + name)) {

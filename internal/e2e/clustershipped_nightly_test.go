@@ -18,8 +18,8 @@ import (
 )
 
 // TestShippedCluster runs three coordinators with certificates on three NATS servers with the configuration nats.conf
-// that we ship. It kills the leader. Then it kills one server and replaces it by a server without data, and finally
-// kills another server.
+// that we ship. TestShippedCluster kills the leader. Then it kills one server and replaces it by a server without data,
+// and finally kills another server.
 func TestShippedCluster(t *testing.T) {
 	t.Parallel()
 	authority := acltest.NewAuthority(t)

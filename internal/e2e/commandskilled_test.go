@@ -21,8 +21,8 @@ type killing struct {
 	draw *rand.Rand
 }
 
-// strike runs a command, kills the coordinator during the command or just after it, and restarts the coordinator. It
-// reports whether the command succeeded.
+// strike runs a command, kills the coordinator during the command or just after it, and restarts the coordinator.
+// strike reports whether the command succeeded.
 func (k *killing) strike(t *testing.T, words ...string) bool {
 	t.Helper()
 	if words[0] != "restandardize" { // the command restandardize uses the flag --state-dir instead

@@ -32,7 +32,7 @@ func demo(t *testing.T, args ...string) result {
 }
 
 // TestDemoOnMosquitto checks that the demo learns the same model on a real broker, with separate processes, as with the
-// embedded broker. It must leave no retained messages on the broker.
+// embedded broker. The demo must leave no retained messages on the broker.
 func TestDemoOnMosquitto(t *testing.T) {
 	t.Parallel()
 	url, out := brokers.OpenMosquitto(t), filepath.Join(t.TempDir(), "out")

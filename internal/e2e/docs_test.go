@@ -251,7 +251,7 @@ func newReader(t *testing.T) *reader {
 
 var daemon = regexp.MustCompile(`^(bin/)?(agentd|coordinator) run `)
 
-// do runs a command, or starts it in the background if it is a daemon. It waits for a coordinator's run to finish.
+// do runs a command, or starts it in the background if it is a daemon. do waits for a coordinator's run to finish.
 func (r *reader) do(t *testing.T, at, line string) {
 	t.Helper()
 	line = strings.ReplaceAll(line, "go run ./cmd/fedlab", "fedlab")

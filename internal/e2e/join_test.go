@@ -212,8 +212,8 @@ func order(log, one, other string) (int, int) {
 	return strings.Index(log, one), strings.Index(log, other)
 }
 
-// nextRoot installs the next root document (list of trusted keys), which contains a new coordinator key. It waits until
-// all devices have installed the document.
+// nextRoot installs the next root document (list of trusted keys), which contains a new coordinator key. nextRoot waits
+// until all devices have installed the document.
 func (j *joining) nextRoot(devices []*testkit.Process) {
 	j.t.Helper()
 	key := strings.TrimSpace(programs.MustRun(j.t, "coordinator", "key", "new", j.path("second.key")))

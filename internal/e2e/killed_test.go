@@ -70,7 +70,7 @@ func TestKilledInTransfer(t *testing.T) {
 	lead.Stop(t, syscall.SIGTERM, 0)
 }
 
-// onDisk returns the number of bytes of a file that have been written. It does not count holes in the file.
+// onDisk returns the number of bytes of a file that have been written. onDisk does not count holes in the file.
 func onDisk(path string) int {
 	info, err := os.Stat(filepath.FromSlash(path))
 	if err != nil {

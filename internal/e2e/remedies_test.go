@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRemediesNameCommands checks that every command that a condition's remedy mentions exists. It runs the command
-// with --help.
+// TestRemediesNameCommands checks that every command that a condition's remedy mentions exists.
+// TestRemediesNameCommands runs the command with --help.
 func TestRemediesNameCommands(t *testing.T) {
 	found := 0
 	for _, name := range []string{"agentd/testdata/agent-surface.txt",

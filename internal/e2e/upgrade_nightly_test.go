@@ -10,7 +10,7 @@ import (
 )
 
 // TestUpgrade upgrades a federation from the last release and then downgrades it. It kills the programs at each change,
-// as a power cut would. It tests both orders: coordinator first, and agents first.
+// as a power cut would. TestUpgrade tests both orders: coordinator first, and agents first.
 func TestUpgrade(t *testing.T) {
 	release := testkit.LastRelease(root)
 	old := testkit.BuildEarlier(t, root, release)

@@ -33,8 +33,8 @@ func TestPythonAgent(t *testing.T) {
 	t.Run("chunks", x.testChunks)
 }
 
-// testInline trains with models and updates that are small enough to be sent inline in other messages. It checks the
-// learned coefficients.
+// testInline trains with models and updates that are small enough to be sent inline in other messages. testInline
+// checks the learned coefficients.
 func (x *tools) testInline(t *testing.T) {
 	p := &problem{
 		features: []string{"temperature", "pressure", "load"}, slopes: []float64{2, -3, 0.5}, intercept: 7, rows: 200,

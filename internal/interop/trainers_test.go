@@ -64,8 +64,8 @@ class Logistic(Trainer):
 
 // TestTrainers trains a logistic regression in two federations: one with a Python trainer on three devices, and one
 // with agentd's built-in learner on three devices. The data are the same, so the models must be equal. One Python
-// trainer crashes, so one round is lost, or one second if the devices mix parameters. One device may run fedmesh.agent
-// instead of agentd.
+// trainer crashes, so one round is lost, or one second if the devices mix parameters. In one case, a device runs the
+// Python agent fedmesh.agent instead of agentd.
 func TestTrainers(t *testing.T) {
 	t.Parallel()
 	x, python := findTools(t), findPython(t, "numpy")

@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Names of the device's files. They are in the folder of the configuration file.
+// Names of the device's files, which are in the folder of the configuration file.
 const (
 	agentKeyFile   = "agent.key"
 	clientKeyFile  = "client.key"

@@ -436,7 +436,7 @@ func (f failing) SyncDir(dir string) error {
 }
 
 // TestRunKilled checks that the command can be repeated after the process was killed or an error occurred at any disk
-// operation, and after the coordinator's answer was lost. It also tests a key rotation.
+// operation, and after the coordinator's answer was lost. TestRunKilled also tests a key rotation.
 func TestRunKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("killed after each of its effects")

@@ -62,8 +62,8 @@ func ReadClientKey(path string) (*ecdsa.PrivateKey, error) {
 	return readPrivateKey[*ecdsa.PrivateKey](path, "ECDSA")
 }
 
-// CreateClientKeyFile creates a file with a new P-256 private key for a client certificate. It never replaces an
-// existing file. Only the owner can read the new file.
+// CreateClientKeyFile creates a file with a new P-256 private key for a client certificate. CreateClientKeyFile never
+// replaces an existing file. Only the owner can read the new file.
 func CreateClientKeyFile(path string) (*ecdsa.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s already exists: if the key in this file is no longer needed, remove the file first",
@@ -123,7 +123,7 @@ func Public(key ed25519.PrivateKey) ed25519.PublicKey {
 // FormatPublic returns a public key as base64 text.
 func FormatPublic(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
 
-// ParsePublic decodes a public key from base64 text. It rejects weak keys.
+// ParsePublic decodes a public key from base64 text. ParsePublic rejects weak keys.
 func ParsePublic(s string) (ed25519.PublicKey, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(b) != ed25519.PublicKeySize {

@@ -134,7 +134,8 @@ func (s *repeatCounter) countLine(m messageKey, now time.Time, next slog.Handler
 	return ended, false
 }
 
-// removeEndedWindows removes the windows that have ended. It returns the removed windows that have suppressed lines.
+// removeEndedWindows removes the windows that have ended. removeEndedWindows returns the removed windows that have
+// suppressed lines.
 func (s *repeatCounter) removeEndedWindows(now time.Time) (ended []*messageWindow) {
 	s.nextWindowEnd = now.Add(repeatWindow)
 	for m, w := range s.windowByMessage {

@@ -105,7 +105,8 @@ func (s *Service) isSystemdCredential(path string) bool {
 		name)
 }
 
-// packageFile returns the path of the unit that a distribution package has installed. It returns "" if there is none.
+// packageFile returns the path of the unit that a distribution package has installed, or "" if no package has installed
+// a unit.
 func (s *Service) packageFile() string {
 	if s.platformName != systemdPlatform {
 		return ""

@@ -33,8 +33,8 @@ type Agent struct {
 	// FederationSettings are defaults for each federation.
 	Federations []FederationMembership `yaml:"federations"`
 
-	// LocalFederationName is the device's own name for the federation. It is set by SettingsPerFederation. It is empty
-	// if the device belongs to only one federation.
+	// LocalFederationName is the device's own name for the federation. LocalFederationName is set by
+	// SettingsPerFederation. It is empty if the device belongs to only one federation.
 	LocalFederationName string `yaml:"-"`
 }
 
@@ -132,7 +132,7 @@ type Prediction struct {
 	ForecastTopic    string        `yaml:"publish"`
 	ForecastBroker   BrokerAccess  `yaml:"broker"`
 	ForecastInterval time.Duration `yaml:"every"` // interval between two checks for new rows
-	// AnnouncedSystem is the system to which the forecasts are announced. It is one of AnnounceSystems.
+	// AnnouncedSystem is the system to which the forecasts are announced. AnnouncedSystem is one of AnnounceSystems.
 	AnnouncedSystem string `yaml:"announce"`
 	// AnnouncePrefix replaces the first levels of the topics that the announced system uses. If it is empty, the
 	// default of the system is used.
@@ -254,8 +254,8 @@ type AgentMetrics struct {
 	Listen string `yaml:"listen"` // address of the metrics server as host:port; empty means no server
 	// ReportEvery is the interval between two metrics reports to the coordinator. Zero means that no reports are sent.
 	ReportEvery time.Duration `yaml:"report_every"`
-	// AdvertisedAddress is the address at which Prometheus can reach the metrics server. It is empty if Prometheus
-	// cannot reach the device.
+	// AdvertisedAddress is the address at which Prometheus can reach the metrics server. AdvertisedAddress is empty if
+	// Prometheus cannot reach the device.
 	AdvertisedAddress string `yaml:"advertise"`
 	// ShowsValues adds the newest input values, forecasts and residuals to the metrics that the server at Listen shows.
 	// Metrics reports to the coordinator never contain these values.
@@ -274,7 +274,7 @@ type DeviceWorkRules struct {
 }
 
 // EaseStopBand contains two thresholds for a measured quantity. Beyond EaseThreshold the agent takes fewer local steps.
-// Beyond StopThreshold the agent declines rounds. Both are 0 if there is no rule.
+// Beyond StopThreshold the agent declines rounds. Both thresholds are 0 if there is no rule.
 type EaseStopBand struct {
 	EaseThreshold float64 `yaml:"ease"`
 	StopThreshold float64 `yaml:"stop"`

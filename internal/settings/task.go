@@ -283,7 +283,7 @@ func (t *Task) externalTensorSchema() (wire.TensorSchema, error) {
 }
 
 // externalTensorNames returns the names of the tensors of an external model, and the names of their layers. The name of
-// a layer is the part of the tensor name before the first dot. It returns nil for other models.
+// a layer is the part of the tensor name before the first dot. externalTensorNames returns nil for other models.
 func (t *Task) externalTensorNames() []string {
 	if !t.HasExternalModel() {
 		return nil

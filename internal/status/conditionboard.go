@@ -28,8 +28,9 @@ var StartingCondition = Condition{Name: "starting", Problem: "the program is sta
 // String returns the problem with its remedy.
 func (c Condition) String() string { return c.Problem + "; " + c.Remedy }
 
-// ConditionBoard keeps the active conditions and the status values of a program. It takes them from the descriptions of
-// events. The status page, the HTTP API and the readiness check use the board. It is safe for concurrent use.
+// ConditionBoard keeps the active conditions and the status values of a program. The conditions and values come from
+// the descriptions of events. The status page, the HTTP API and the readiness check use the board. ConditionBoard is
+// safe for concurrent use.
 type ConditionBoard struct {
 	now     func() time.Time
 	changed chan<- struct{} // receives an element after each change unless the channel is full; may be nil

@@ -109,7 +109,8 @@ func FormatDuration(d time.Duration) string {
 // FormatSeconds formats a number of seconds like FormatDuration.
 func FormatSeconds(s float64) string { return FormatDuration(time.Duration(s * float64(time.Second))) }
 
-// FormatNamedNumbers formats alternating names and numbers as one line. It omits pairs whose number is nil.
+// FormatNamedNumbers formats alternating names and numbers as one line. FormatNamedNumbers omits pairs whose number is
+// nil.
 func FormatNamedNumbers(pairs ...any) string {
 	var all []string
 	for p := range slices.Chunk(pairs, 2) {

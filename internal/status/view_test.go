@@ -444,7 +444,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// agentPage is the status tracker of an agent together with its condition board. Both receive all events.
+// agentPage is the status tracker of an agent together with its condition board. The tracker and the board receive all
+// events.
 type agentPage struct {
 	*agentstatus.StatusTracker
 	all observe.Observers
@@ -458,7 +459,8 @@ func newAgentPage(id string, now func() time.Time) agentPage {
 
 func (p agentPage) Observe(e observe.Event) { p.all.Observe(e) }
 
-// coordinatorPage is the status tracker of a coordinator together with its condition board. Both receive all events.
+// coordinatorPage is the status tracker of a coordinator together with its condition board. The tracker and the board
+// receive all events.
 type coordinatorPage struct {
 	*coordinatorstatus.StatusTracker
 	all observe.Observers

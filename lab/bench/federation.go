@@ -113,7 +113,7 @@ func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.ConfigFile, []s
 }
 
 // hiddenUnits returns the largest number of hidden units, up to 65,536, of a network with d parameters, one output and
-// no biases. It returns 0 if no such network exists.
+// no biases. hiddenUnits returns 0 if no such network exists.
 func hiddenUnits(d int) int {
 	for columns := 2; columns <= 256; columns++ {
 		if d%columns == 0 && d/columns <= 1<<16 {

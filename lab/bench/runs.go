@@ -48,8 +48,8 @@ type match struct {
 	runs        map[string][]race // results of all runs by contestant
 }
 
-// parseMatch parses a case AGENTSxELEMENTS, such as 10x1000, in which all agents participate. It returns nil if the
-// text is invalid.
+// parseMatch parses a case AGENTSxELEMENTS, such as 10x1000, in which all agents participate. parseMatch returns nil if
+// the text is invalid.
 func parseMatch(text string) *match {
 	agents, dim, ok := strings.Cut(text, "x")
 	n, errN := strconv.Atoi(agents)

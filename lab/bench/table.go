@@ -17,7 +17,7 @@ const (
 	paho0     = "paho QoS 0"
 	paho1     = "paho QoS 1"
 	relayed   = "relay"
-	// signing names the measurement of signatures alone. It appears only in the table of CPU times.
+	// signing names the measurement of signatures alone. signing appears only in the table of CPU times.
 	signing = "signatures"
 )
 

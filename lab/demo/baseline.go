@@ -56,8 +56,8 @@ func baselines(f *files) (*baselineScores, error) {
 	return b, err
 }
 
-// persistence returns R² of the prediction that the value does not change. It requires the current value as the first
-// feature.
+// persistence returns R² of the prediction that the value does not change. persistence requires the current value as
+// the first feature.
 func persistence(held *learner.Samples[float32]) float64 {
 	return r2(held, func(x []float32) float64 { return float64(x[0]) })
 }

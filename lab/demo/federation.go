@@ -52,7 +52,7 @@ type federation struct {
 	host    func(context.Context, *settings.Agent) error
 	reached bool                        // true after a client has connected to the broker
 	before  func(context.Context) error // called before the coordinator starts; may be nil
-	// after is called when the run has finished. It is nil unless the agents publish forecasts.
+	// after is called when the run has finished. after is nil unless the agents publish forecasts.
 	after func(context.Context) (*Predictions, error)
 	site  *site // broker for the stations' readings; nil if agents read CSV files
 
@@ -266,7 +266,8 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 	return built, nil
 }
 
-// edgesOf returns the function that computes the mixing graph. It replaces the graph from the coordinator's settings.
+// edgesOf returns the function that computes the mixing graph. edgesOf replaces the graph from the coordinator's
+// settings.
 func (fed *federation) edgesOf(*coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.MixingGraph,
 	error),
 	error) {

@@ -51,8 +51,8 @@ type audience struct {
 	bad    error // error of an invalid forecast message; nil if all messages are valid
 }
 
-// newAudience returns an audience that expects a forecast for each held-out row. It takes the true values from the raw
-// readings.
+// newAudience returns an audience that expects a forecast for each held-out row. newAudience takes the true values from
+// the raw readings.
 func newAudience(streams []air.StationData) (*audience, error) {
 	a := &audience{from: map[string]int64{}, wanted: map[stationHour]bool{}, labels: map[stationHour]float64{},
 		heard: map[stationHour][]float64{}}
@@ -112,8 +112,8 @@ func (a *audience) take(m mqtt.Message) {
 // whole reports whether all expected forecasts have been received.
 func (a *audience) whole() bool { return a.lacks == 0 }
 
-// score computes R² of the forecasts at midnight and noon in Beijing, the hours that the coordinator evaluates. It also
-// counts missing, duplicate and unexpected forecasts.
+// score computes R² of the forecasts at midnight and noon in Beijing, the hours that the coordinator evaluates. score
+// also counts missing, duplicate and unexpected forecasts.
 func (a *audience) score() *Predictions {
 	p := &Predictions{Forecasts: len(a.heard)}
 	count := func(n *int, of stationHour, what string) {

@@ -290,7 +290,7 @@ func (b *audited) TakeSteps(x []float32, first, last uint64) error {
 	return b.LocalStepBlock.TakeSteps(x, first, last)
 }
 
-// OutcomeFromBase implements training.LocalStepBlock. It reports the final parameters to the audit.
+// OutcomeFromBase implements training.LocalStepBlock. OutcomeFromBase reports the final parameters to the audit.
 func (b *audited) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
 	b.show(x)
 	return b.LocalStepBlock.OutcomeFromBase(base, x)

@@ -63,8 +63,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestLintIsRed checks that the linter detects each kind of problem. It modifies copies of the shipped dashboards and
-// rules.
+// TestLintIsRed checks that the linter detects each kind of problem. TestLintIsRed modifies copies of the shipped
+// dashboards and rules.
 func TestLintIsRed(t *testing.T) {
 	first := func(d *Dashboard) *Panel { return &d.Panels[1] }
 	for want, damage := range map[string]func(d *Dashboard){

@@ -51,7 +51,7 @@ func TestPlanted(t *testing.T) {
 }
 
 // TestWrong checks the size of a faulty reading. The reading must be wrong by the given number of standard deviations
-// of its feature, which is logarithmic for pollutants. It must not be negative.
+// of its feature, which is logarithmic for pollutants. A faulty reading must not be negative.
 func TestWrong(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")

@@ -88,8 +88,8 @@ func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 		if j < 2 {
 			axis = []string{"x", "y"}[j]
 		}
-		// The required resolution is relative to the norm of the whole limit. It is unlimited for a coordinate that is
-		// 0.
+		// The required resolution is relative to the norm of the whole limit. A coordinate that is 0 requires no
+		// particular resolution.
 		narrow := math.Inf(1)
 		if l.exact[j] != 0 {
 			narrow = 0.05 * size / math.Abs(l.exact[j])

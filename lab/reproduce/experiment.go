@@ -4,7 +4,7 @@ import "context"
 
 // Experiment tests a claim of a publication. Its fields are the settings of the test.
 type Experiment interface {
-	// About describes the experiment. It does not depend on the settings.
+	// About describes the experiment. About does not depend on the settings.
 	About() About
 	// Run measures and evaluates the claim. The same settings, seed and Quick give the same report on any number of
 	// cores. It returns an error if the settings are invalid or ctx ends.

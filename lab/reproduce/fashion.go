@@ -151,7 +151,7 @@ func (f *fashionRules) About() About {
 		"Reddi et al. 2021; Yin et al. 2018; data: Xiao et al. 2017"}
 }
 
-// Run implements Experiment. It reports the accuracy of each rule and optimiser. It claims only that the default rule
+// Run implements Experiment. Run reports the accuracy of each rule and optimiser. It claims only that the default rule
 // does not reduce the accuracy, and that all rules and optimisers learn.
 func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: f.About()}

@@ -19,7 +19,8 @@ type feddecRiskCurve struct {
 	radius        int // index of the radius; −1 means no mixing (W = I)
 	t             []int
 	logRiskRatios [][]float64 // [record][instance]
-	// health is the share of iterations in which each link of the first run was up. It is nil if there are no links.
+	// health is the share of iterations in which each link of the first run was up. health is nil if there are no
+	// links.
 	health []float64
 }
 
@@ -119,7 +120,7 @@ func (f *feddecExperiment) findRatioAboveOne(r *Report, what string, logs []floa
 }
 
 // connectivity stores the second eigenvalue |λ̂₂| of the mixing matrix and the constant α of the FedDec paper, averaged
-// over the instances. It returns α for each radius.
+// over the instances. connectivity returns α for each radius.
 func (f *feddecExperiment) connectivity(r *Report, fields []feddecInstance) []float64 {
 	var alphas []float64
 	for j := range f.Radii {

@@ -15,8 +15,8 @@ import (
 )
 
 // samplingExperiment measures the variance of the mean of L vectors that are sampled from K random vectors (Lemma 5.1
-// in chapter 5 of Vlaski and Sayed). It uses every L from 1 to K. The coordinator's own sampling code selects the
-// vectors.
+// in chapter 5 of Vlaski and Sayed). samplingExperiment uses every L from 1 to K. The coordinator's own sampling code
+// selects the vectors.
 type samplingExperiment struct {
 	Means     [][]float64 `json:"means"`     // mean ā_k of each random vector
 	Variances []float64   `json:"variances"` // variance of each vector, summed over its coordinates

@@ -59,11 +59,11 @@ func numpyRounds(b *testing.B, python string, agents, inputs, threads int) func(
 	}
 }
 
-// BenchmarkNumpy compares the simulator with a numpy program that is vectorised over the agents. Both take turns. Each
-// round has 100 agents with one local step on new samples of a linear model in float64.
+// BenchmarkNumpy compares the simulator with a numpy program that is vectorised over the agents. The two programs take
+// turns. Each round has 100 agents with one local step on new samples of a linear model in float64.
 //
-// x_numpy is the ratio of rounds per second, and x_numpy_cpu is the ratio of rounds per second of CPU time. Both are
-// medians of at least five turns. On a busy machine, use x_numpy_cpu. The environment variable NUMPY names a Python
+// x_numpy is the ratio of rounds per second, and x_numpy_cpu is the ratio of rounds per second of CPU time. Both ratios
+// are medians of at least five turns. On a busy machine, use x_numpy_cpu. The environment variable NUMPY names a Python
 // interpreter with numpy.
 func BenchmarkNumpy(b *testing.B) {
 	python := os.Getenv("NUMPY")

@@ -52,7 +52,7 @@ type recordingSource[T learner.Float] struct {
 	samples int64    // number of samples in the current step
 }
 
-// begin starts to record agent k in round i. It replaces the data of the sampler by r.
+// begin starts to record agent k in round i. begin replaces the data of the sampler by r.
 func (r *recordingSource[T]) begin(k, i int) {
 	r.at = [3]int64{int64(i), int64(k), 0}
 	r.stored, r.stream = r.sampler.Data, r.sampler.Stream
@@ -160,7 +160,8 @@ func (p *drawReplay[T]) count(k, i int) int {
 	return max(n, 1)
 }
 
-// replaySource returns the recorded draws of one agent at a time. It replaces the random draws of the local steps.
+// replaySource returns the recorded draws of one agent at a time. replaySource replaces the random draws of the local
+// steps.
 type replaySource[T learner.Float] struct {
 	*drawReplay[T]
 	stored *learner.Samples[T]

@@ -49,7 +49,7 @@ func (l *arrayReader) has(name string) bool {
 	return err == nil
 }
 
-// graph reads the file graph.json of a dump. It returns nil if the file does not exist.
+// graph reads the file graph.json of a dump. graph returns nil if the file does not exist.
 func (l *arrayReader) graph(n int) (*graph.Graph, []float64) {
 	path := filepath.Join(l.dir, fileGraph)
 	text, err := os.ReadFile(path)
@@ -71,8 +71,8 @@ func (l *arrayReader) graph(n int) (*graph.Graph, []float64) {
 	return g, weights
 }
 
-// matrices reads the file W.npy of a dump, which contains one mixing matrix, or one matrix per iteration. It returns
-// nil if the file does not exist.
+// matrices reads the file W.npy of a dump, which contains one mixing matrix, or one matrix per iteration. matrices
+// returns nil if the file does not exist.
 func (l *arrayReader) matrices(n, iterations int) (w []float64, each bool) {
 	one := &arrayReader{dir: l.dir, err: l.err}
 	if w, _ = readArray[float64](one, arrayW, n, n); one.err == nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Read reads the files that the experiment names: quadratic risks with the local steps and weights of the agents, and
-// lists of participants. It must be called before Validate. Errors are of type [*spec.FieldError].
+// lists of participants. Read must be called before Validate. Errors are of type [*spec.FieldError].
 func (e *Experiment) Read() error {
 	if path := e.Data.Quadratics; path != "" {
 		f, err := data.ReadForms(path)

@@ -19,7 +19,7 @@ type lossyCodec[T learner.Float] struct {
 	bytes []byte
 }
 
-// newPacking returns the lossy compression of a codec. It returns nil for the lossless codec.
+// newPacking returns the lossy compression of a codec. newPacking returns nil for the lossless codec.
 func newPacking[T learner.Float](word spec.Codec) *lossyCodec[T] {
 	if word == spec.CodecRaw {
 		return nil

@@ -27,7 +27,7 @@ type Network struct {
 	*graph.MixingMatrix
 	Health []float64 // share of iterations in which each edge was up; nil after a divergence
 	// SecondEigenvalue is |λ̂₂| = |λ₂(E[WWᵀ])|, the second eigenvalue of the expected squared mixing matrix (FedDec
-	// paper, Theorem 1). It is NaN if there are too many agents.
+	// paper, Theorem 1). SecondEigenvalue is NaN if there are too many agents.
 	SecondEigenvalue float64
 }
 
@@ -64,7 +64,7 @@ type Metric struct {
 // +Inf for a single run.
 type Estimate struct{ Mean, Half float64 }
 
-// Metric returns the metric with the given name. It panics if the problem has no such metric.
+// Metric returns the metric with the given name. Metric panics if the problem has no such metric.
 func (r *Result) Metric(name string) *Metric {
 	for i := range r.Metrics {
 		if r.Metrics[i].Name == name {
@@ -94,7 +94,7 @@ func (r *Result) Steady(name string, from int) Estimate {
 	return Estimate{mean, half}
 }
 
-// At returns the value of a metric at a recorded round. It panics if the round was not recorded.
+// At returns the value of a metric at a recorded round. At panics if the round was not recorded.
 func (r *Result) At(name string, round int) Estimate {
 	at, found := slices.BinarySearch(r.Rounds, round)
 	if !found {

@@ -19,7 +19,7 @@ import (
 // Progress is the number of completed rounds and the total number of rounds, summed over all runs.
 type Progress struct{ Done, Total int64 }
 
-// Observer is called with the progress of a simulation, from several goroutines. It may be nil.
+// Observer is called with the progress of a simulation, from several goroutines. Observer may be nil.
 type Observer func(Progress)
 
 // Run validates an experiment, creates its problem instances, and simulates it on all cores. If a run diverges, Run

@@ -143,8 +143,8 @@ func (h *agentSimulator[T]) loadAgent(k, round int) {
 	}
 }
 
-// takeLocalSteps takes the local steps of agent k from number first to number last. It updates the parameters x in
-// place.
+// takeLocalSteps takes the local steps of agent k from number first to number last. takeLocalSteps updates the
+// parameters x in place.
 func (h *agentSimulator[T]) takeLocalSteps(x []T, k, first, last int) error {
 	err := h.steps.TakeLocalSteps(x, uint64(first), uint64(last))
 	if h.replaying != nil && h.replaying.err != nil {

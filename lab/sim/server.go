@@ -27,7 +27,7 @@ type server[T learner.Float] struct {
 	keep bool // true if all updates of a round are stored; otherwise each update is aggregated on arrival
 	rows rule.InMemoryUpdates[T]
 	set  []rule.UpdateMetadata // metadata of the participants
-	// recent contains summaries of previous aggregations. It is used only if updates are stored.
+	// recent contains summaries of previous aggregations. recent is used only if updates are stored.
 	recent []round.PastAggregationSummary
 
 	lengths []float64 // norm of each agent's last update, used for sampling; 0 means unknown
@@ -104,7 +104,7 @@ type stream[T learner.Float] struct {
 // Len implements [rule.UpdateReader].
 func (s stream[T]) Len() int { return len(s.step) }
 
-// ForEachUpdate implements [rule.UpdateReader]. It ignores the requested range and reads all elements.
+// ForEachUpdate implements [rule.UpdateReader]. ForEachUpdate ignores the requested range and reads all elements.
 func (s stream[T]) ForEachUpdate(_, _ int, take func(k int, v []T)) error {
 	return s.send(func(k int, v, base []T) {
 		v = s.receivedVector(k, v, base)

@@ -28,7 +28,7 @@ func widened[T learner.Float](v []T) []float64 {
 	return wide
 }
 
-// addAgentState adds a named vector to the state of an agent. It does nothing if the vector is empty.
+// addAgentState adds a named vector to the state of an agent. addAgentState does nothing if the vector is empty.
 func addAgentState[T learner.Float](into *State, agent wire.AgentID, name string, v []T) {
 	switch of := into.Agents[string(agent)]; {
 	case len(v) == 0:

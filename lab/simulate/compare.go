@@ -11,7 +11,7 @@ import (
 )
 
 // baseline returns the FedAvg experiment with which e is compared: the same data and draws, but without mixing (mixing
-// matrix W = I). It returns false if e does not mix.
+// matrix W = I). baseline returns false if e does not mix.
 func baseline(e sim.Experiment) (sim.Experiment, bool) {
 	mixes := e.Algorithm == spec.FedDec && e.Mixing.Graph != sim.NoGraph && e.Load == ""
 	e.Name, e.Mixing.Graph, e.Dump = e.Name+": FedAvg", sim.NoGraph, ""

@@ -27,8 +27,8 @@ import (
 
 const page = "../../docs/SIMULATION.md"
 
-// examples writes the example experiments of the documentation and their data files to a folder. It returns the path of
-// each experiment, by name.
+// examples writes the example experiments of the documentation and their data files to a folder. examples returns the
+// path of each experiment, by name.
 func examples(t *testing.T) map[string]string {
 	t.Helper()
 	text := read(t, page)

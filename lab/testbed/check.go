@@ -58,7 +58,7 @@ func (b *bed) check(ctx context.Context) error {
 	}
 }
 
-// look runs all checks once. It returns a summary and the problems found.
+// look runs all checks once. look returns a summary and the problems found.
 func (w *watch) look(ctx context.Context, first float64) (summary string, wrong []string) {
 	up, wrong := w.targets(ctx)
 	const enough = 3 // number of new model versions that are required

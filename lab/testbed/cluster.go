@@ -67,7 +67,8 @@ func (b *bed) writeMembers(keys string) error {
 	return nil
 }
 
-// startMembers starts the NATS servers, then the coordinators. It returns when a coordinator has become the leader.
+// startMembers starts the NATS servers, then the coordinators. startMembers returns when a coordinator has become the
+// leader.
 func (b *bed) startMembers(ctx context.Context) error {
 	for i := range nodes {
 		if err := b.keepUp(serverName(i), func() *exec.Cmd {

@@ -40,7 +40,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Files creates the folder with keys, certificates and configurations. It starts no processes.
+// Files creates the folder with keys, certificates and configurations. Files starts no processes.
 func Files(o Options) error {
 	if o.Dir == "" {
 		return errors.New("--dir is missing: set it to a new folder for the files")

@@ -26,7 +26,7 @@ func (l Lab) between() float64 {
 func (l Lab) inverseBatch() float64 { return LMSAgent{BatchSize: l.BatchSize}.inverseBatch() }
 
 // withoutReplacementFactor returns the factor (K−L)/(K−1) by which drawing L of K agents without replacement reduces
-// the variance. It returns 0 for K = 1.
+// the variance. withoutReplacementFactor returns 0 for K = 1.
 func withoutReplacementFactor(k, l int) float64 {
 	if k == 1 {
 		return 0
@@ -57,7 +57,7 @@ func (l Lab) round() (gain, noise float64) {
 	return gain, noise
 }
 
-// MSD returns the steady-state mean-square deviation lim E‖w⁰ − w_i‖² for any step size μ. It returns +Inf above the
+// MSD returns the steady-state mean-square deviation lim E‖w⁰ − w_i‖² for any step size μ. MSD returns +Inf above the
 // stability limit. For K = L = E = B = 1 this is the known result μσ_v²M/(2 − μσ_h²(M+2)).
 func (l Lab) MSD() float64 {
 	gain, noise := l.round()

@@ -43,7 +43,7 @@ type broker struct {
 	weather       deliveryFaults
 }
 
-// link is a connection of a client to the broker. It is not used again after it was lost.
+// link is a connection of a client to the broker. link is not used again after it was lost.
 type link struct {
 	conn    *conn
 	open    bool

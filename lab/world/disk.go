@@ -116,7 +116,8 @@ func (d *disk) cutFile(n *inode) {
 	n.data, n.durableData, n.shared = after, after, true
 }
 
-// durableFile returns the content that a file certainly has after a power cut. It returns nil if the file may be lost.
+// durableFile returns the content that a file certainly has after a power cut. durableFile returns nil if the file may
+// be lost.
 func (d *disk) durableFile(name string) []byte {
 	f := d.root
 	parts := strings.Split(name, "/")
@@ -134,7 +135,7 @@ func (d *disk) durableFile(name string) []byte {
 	return n.durableData
 }
 
-// handle gives a process access to its disk. It becomes unusable when the process is killed.
+// handle gives a process access to its disk. handle becomes unusable when the process is killed.
 type handle struct {
 	*disk
 	life *processLife
@@ -304,8 +305,8 @@ func (h handle) Remove(name string) error {
 	return nil
 }
 
-// RemoveAll implements store.FS. It removes a folder in a single step. Therefore a power cut cannot leave only a part
-// of a synced folder.
+// RemoveAll implements store.FS. RemoveAll removes a folder in a single step. Therefore a power cut cannot leave only a
+// part of a synced folder.
 func (h handle) RemoveAll(name string) error {
 	if err := h.Remove(name); err != nil && !os.IsNotExist(err) {
 		return err

@@ -158,9 +158,9 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 	return set, true
 }
 
-// above checks which updates the setting refuse_above rejects. It returns the remaining updates, clipped as configured.
-// The reference norm is the larger of two values: the median norm in this round, and the median of the median norms of
-// the last five rounds.
+// above checks which updates the setting refuse_above rejects. above returns the remaining updates, clipped as
+// configured. The reference norm is the larger of two values: the median norm in this round, and the median of the
+// median norms of the last five rounds.
 func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 	recent []round.PastAggregationSummary) []taken {
 	usual, most, n := 0.0, math.Inf(1), len(set)
@@ -228,7 +228,7 @@ func lengths(set []taken) (all []float64) {
 }
 
 // median returns the median of x. If the number of elements is even, it returns the smaller of the two middle elements.
-// It returns 0 if x is empty.
+// median returns 0 if x is empty.
 func median(x []float64) float64 {
 	if len(x) == 0 {
 		return 0

@@ -15,7 +15,7 @@ import (
 // effect.
 var errKilled = errors.New("process killed")
 
-// job is a coroutine of a simulated process. It runs until it waits for something.
+// job is a coroutine of a simulated process. job runs until it waits for something.
 type job struct {
 	life   *processLife
 	next   func() (struct{}, bool)
@@ -30,7 +30,8 @@ type job struct {
 	usedTime time.Duration
 }
 
-// processLife is one lifetime of a process, from its start to its end. It implements host.JobRuntime for the program.
+// processLife is one lifetime of a process, from its start to its end. processLife implements host.JobRuntime for the
+// program.
 type processLife struct {
 	w    *World
 	p    *party

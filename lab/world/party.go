@@ -169,7 +169,7 @@ func (p *party) start() {
 	l.run(func() { p.exited(l, p.run(ctx, l)) })
 }
 
-// exited handles the end of a process. It schedules a restart, as a service manager does.
+// exited handles the end of a process. exited schedules a restart, as a service manager does.
 func (p *party) exited(l *processLife, err error) {
 	p.w.note("%s exited: %v", p.id, err)
 	l.dead = true

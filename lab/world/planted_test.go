@@ -60,7 +60,7 @@ func announcement(_ int, m mqtt.Message) string {
 	return e.Digest().String()
 }
 
-// blobPart returns the topic of a message with a part of a blob. It returns "" for other messages.
+// blobPart returns the topic of a message with a part of a blob. blobPart returns "" for other messages.
 func blobPart(_ int, m mqtt.Message) string {
 	if !strings.Contains(m.Topic, "/m/") || len(m.Payload) == 0 {
 		return ""
@@ -68,7 +68,7 @@ func blobPart(_ int, m mqtt.Message) string {
 	return m.Topic
 }
 
-// offer returns the sender, run and round of a message that offers an update. It returns "" for other messages.
+// offer returns the sender, run and round of a message that offers an update. offer returns "" for other messages.
 func offer(party int, m mqtt.Message) string {
 	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeUpdate {

@@ -6,8 +6,8 @@ import (
 )
 
 // predicts returns the version of the model that an agent uses for predictions. It returns the zero version if the
-// agent has no model. It checks that the model file is complete and that the model was announced. Both must hold even
-// after a power cut.
+// agent has no model. It checks that the model file is complete and that the model was announced. Both conditions must
+// hold even after a power cut.
 func (c *invariantChecker) predicts(p *party) version {
 	file := p.disk.file(modelfile.ActiveModelPath(stateDir))
 	if file == nil {

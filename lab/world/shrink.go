@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Shrink returns a plan that fails with the same symptom as p but has fewer and shorter faults. It returns p if p does
-// not fail.
+// Shrink returns a plan that fails with the same symptom as p but has fewer and shorter faults. Shrink returns p if p
+// does not fail.
 func Shrink(p Plan, bugs Bugs) Plan {
 	want := symptom(Run(p, bugs, nil).Failure)
 	fails := func(q Plan) bool { return want != "" && symptom(Run(q, bugs, nil).Failure) == want }

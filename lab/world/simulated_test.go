@@ -138,7 +138,7 @@ func equal(t *testing.T, p Plan) {
 	}
 }
 
-// equalOwn checks that the agents' personal models at the end of a run equal the simulator's personal models. It
+// equalOwn checks that the agents' personal models at the end of a run equal the simulator's personal models. equalOwn
 // compares the risks of the models.
 func equalOwn(t *testing.T, p Plan, w *World) {
 	t.Helper()

@@ -51,7 +51,7 @@ type Bugs struct {
 	Forget func(party int, op, path string) bool
 	// Late reports whether a party's disk delays the sync of a file until the next sync, but reports success.
 	Late func(party int, path string) bool
-	// Say reports whether a message of a party is sent. It receives the decrypted message.
+	// Say reports whether a message of a party is sent. Say receives the decrypted message.
 	Say func(party int, m mqtt.Message) bool
 	// Configure changes the configuration of the coordinator.
 	Configure func(cfg *coordinator.Config)
@@ -97,7 +97,7 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 	return r
 }
 
-// run runs a plan like Run. It also returns the final state of the world.
+// run runs a plan like Run. run also returns the final state of the world.
 func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	w := &World{plan: plan, bugs: bugs, rng: rand.New(rand.NewPCG(plan.Seed, 1)), sum: sha256.New(), out: out,
 		digest: sha256.New(), engine: engine.New(), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}

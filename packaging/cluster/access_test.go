@@ -123,7 +123,7 @@ func TestAccess(t *testing.T) {
 	t.Run("the account is bounded", func(t *testing.T) { wantBounded(ctx, t, s) })
 }
 
-// mayAll checks that the client may call all methods of the store, even with the largest value. It stores the value
+// mayAll checks that the client may call all methods of the store, even with the largest value. mayAll stores the value
 // "ours" under the key "head".
 func mayAll(ctx context.Context, t *testing.T, s *jetstream.KeyValueStore) {
 	t.Helper()

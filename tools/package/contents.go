@@ -37,7 +37,7 @@ func (p program) String() string { return p.name }
 // programs lists the programs that are part of a release.
 var programs = []program{{name: "agentd", service: true}, {name: "coordinator", service: true}, {name: "fedlab"}}
 
-// gather collects all files of the program except the binary, and generates some of them. It reads the program's
+// gather collects all files of the program except the binary, and generates some of them. gather reads the program's
 // version from b.
 func (p *program) gather(stage string, b *binary) error {
 	p.stage = stage

@@ -29,7 +29,7 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// shell runs a shell command and returns its output. It fails the test if the command fails.
+// shell runs a shell command and returns its output. shell fails the test if the command fails.
 func shell(t *testing.T, dir, line string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -o pipefail; "+line)
@@ -53,7 +53,7 @@ func need(t *testing.T, name, debian string) {
 	t.Skipf("%s is missing (Debian: %s)", name, debian)
 }
 
-// TestDist builds the release files for one architecture twice and checks them. It skips files that need PyPI.
+// TestDist builds the release files for one architecture twice and checks them. TestDist skips files that need PyPI.
 func TestDist(t *testing.T) {
 	out, again := filepath.Join(t.TempDir(), "dist"), filepath.Join(t.TempDir(), "dist")
 	// Build concurrently, because the compression takes a minute on one core.

@@ -27,7 +27,8 @@ import (
 const (
 	// imageRegistry is the registry and owner in the names of the images.
 	imageRegistry = "ghcr.io/fedmesh/"
-	// imageUser is the numeric id of the user and group of the programs in containers. It belongs to no user of a host.
+	// imageUser is the numeric id of the user and group of the programs in containers. imageUser belongs to no user of
+	// a host.
 	imageUser = 65532
 )
 

@@ -209,7 +209,7 @@ func (n *node) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	return 0
 }
 
-// Statfs implements fs.NodeStatfser. It always reports plenty of free space.
+// Statfs implements fs.NodeStatfser. Statfs always reports plenty of free space.
 func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	out.Bsize, out.Frsize, out.Blocks, out.Bfree, out.Bavail, out.NameLen = 4096, 4096, 1<<20, 1<<20, 1<<20, 255
 	return 0

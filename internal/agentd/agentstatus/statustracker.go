@@ -38,12 +38,12 @@ type agentStatus struct {
 	ShownTexts     map[string]string  `json:"values,omitempty"` // status texts recorded from events, by name
 
 	AnnouncedRound uint64 `json:"round"` // number of the round in the announcement that the agent follows
-	// AnnouncedPhase is the phase in the current announcement: gathering, open, idle or finished. It is empty without
-	// an announcement.
+	// AnnouncedPhase is the phase in the current announcement: gathering, open, idle or finished. AnnouncedPhase is
+	// empty without an announcement.
 	AnnouncedPhase string     `json:"phase"`
 	Work           *roundWork `json:"work,omitempty"`
-	// TaskFitness is "fit" if the agent can execute the task, and otherwise the reason why it cannot. It is empty
-	// before the first announcement.
+	// TaskFitness is "fit" if the agent can execute the task, and otherwise the reason why it cannot. TaskFitness is
+	// empty before the first announcement.
 	TaskFitness string `json:"fit"`
 	// MissingAnnouncement is the reason for a missing announcement. It is empty if an announcement has arrived or the
 	// agent is still waiting.
@@ -54,7 +54,7 @@ type agentStatus struct {
 	Inputs            []inputStatus `json:"inputs,omitempty"`
 	// wait for the device while it trains for another federation; nil if the agent is not waiting
 	TrainingWait *trainingWait `json:"waits,omitempty"`
-	// LastTraining summarizes the most recent local training. It is nil before the first training.
+	// LastTraining summarizes the most recent local training. LastTraining is nil before the first training.
 	LastTraining   *trainingSummary `json:"trained,omitempty"`
 	RoundsByResult map[string]int   `json:"results"` // number of rounds since the agent started, by result
 	UpdatesByFate  map[string]int   `json:"updates"` // number of updates of finished rounds, by outcome
@@ -179,7 +179,7 @@ func (a *agentStatus) addShownValues(b *status.ConditionBoard) {
 }
 
 // TaskObstacles returns the last events that explain why the agent has no task. Either no announcement has arrived, or
-// the coordinator ignores the agent's messages. Both results are zero if no problem is known.
+// the coordinator ignores the agent's messages. Both results are zero values if no problem is known.
 func (v *StatusTracker) TaskObstacles() (announcement.AnnouncementMissing, presence.MessagesRejected) {
 	return status.ShownValue[announcement.AnnouncementMissing](v.board, announcement.AnnouncementMissingValue),
 		status.ShownValue[presence.MessagesRejected](v.board, presence.MessagesRejectedValue)

@@ -11,8 +11,8 @@ import (
 
 // homeAssistant announces the device by MQTT discovery (https://www.home-assistant.io/integrations/mqtt/). Its
 // documentation recommends one discovery message per device if the device has several entities. This announcer sends
-// two: one for the health of the agent, and one for the entities of the target, which is deleted when the target
-// changes. Both name the same device.
+// two messages, which name the same device: one for the health of the agent, and one for the entities of the target.
+// The second message is deleted when the target changes.
 type homeAssistant struct {
 	plainJSON
 	state      homeAssistantState

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// plainJSON publishes forecasts as JSON on one topic. It does not announce the device.
+// plainJSON publishes forecasts as JSON on one topic. plainJSON does not announce the device.
 type plainJSON struct{ device *Device }
 
 func newPlainJSON(d *Device) Announcer { return &plainJSON{d} }

@@ -21,8 +21,8 @@ type Connection interface {
 	Subscribe(qos mqtt.QoS, filters ...string)
 }
 
-// Publisher publishes forecasts and announcements on the site's broker. It deletes the announcements of a
-// previous target or of previous settings. It is safe for concurrent use.
+// Publisher publishes forecasts and announcements on the site's broker. It deletes the announcements of a previous
+// target or of previous settings. Publisher is safe for concurrent use.
 type Publisher struct {
 	announcer Announcer
 	now       func() time.Time
@@ -156,7 +156,7 @@ func (p *Publisher) Stop(hasLeft bool) {
 	}
 }
 
-// Close saves which deletions the broker has received. It must be called after the connection is closed.
+// Close saves which deletions the broker has received. Close must be called after the connection is closed.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 )
 
 // sparkplugNode announces the device as an edge node of Sparkplug B (https://sparkplug.eclipse.org, version 3.0.0):
-// births, data and deaths in protobuf. The prefix is the group id, by default the federation. It has no primary host.
+// births, data and deaths in protobuf. The prefix is the group id, by default the federation. sparkplugNode has no
+// primary host.
 type sparkplugNode struct {
 	plainJSON
 	birthNumber    uint64 // connection number (bdSeq in Sparkplug), which associates a death with its birth

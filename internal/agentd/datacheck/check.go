@@ -25,8 +25,8 @@ import (
 type TaskWithOrigin struct {
 	wire.Task
 	Origin string // where the task was found: file, running agent or broker
-	// RejectionAdvice explains why the coordinator ignores the running agent's messages, and how to fix the problem. It
-	// is empty if the coordinator accepts the messages.
+	// RejectionAdvice explains why the coordinator ignores the running agent's messages, and how to fix the problem.
+	// RejectionAdvice is empty if the coordinator accepts the messages.
 	RejectionAdvice string
 }
 

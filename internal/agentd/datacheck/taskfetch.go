@@ -57,7 +57,7 @@ const TaskPath = "/v1/task"
 
 // AgentTask is the task of a running agent, or the reason why it has no task.
 type AgentTask struct {
-	// EncodedTask is the encoding of the announced task. It is absent if the agent has no task.
+	// EncodedTask is the encoding of the announced task. EncodedTask is absent if the agent has no task.
 	EncodedTask      []byte                     `json:"task,omitempty"`
 	MissingReason    announcement.MissingReason `json:"missing,omitempty"`
 	OtherFederations []wire.FederationName      `json:"other_federations,omitempty"`
@@ -149,7 +149,8 @@ type taskFetch struct {
 	searchingForCause   bool                  // true while the cause of a missing announcement is being searched
 	hasSelfTestReturned bool                  // true after the broker has returned the self-test message
 	otherFederations    []wire.FederationName // federations whose announcements the broker retains
-	// sameKeyFederation is another federation whose announcement has an accepted key. It is "" if there is none.
+	// sameKeyFederation is another federation whose announcement has an accepted key. The name is empty if no such
+	// federation was found.
 	sameKeyFederation wire.FederationName
 	puller            *transfer.BlobPuller // downloads the task; nil before the announcement has arrived
 	taskHash          string

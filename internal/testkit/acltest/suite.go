@@ -51,8 +51,8 @@ func (b Broker) testWrite(t *testing.T) {
 	}
 }
 
-// testRead subscribes to every topic as every user, first to each topic separately and then to all topics at once. It
-// checks which retained and new messages are delivered.
+// testRead subscribes to every topic as every user, first to each topic separately and then to all topics at once.
+// testRead checks which retained and new messages are delivered.
 func (b Broker) testRead(t *testing.T) {
 	observer := b.as(t, ObserverUser)
 	publish := func(payload string, retained bool) {

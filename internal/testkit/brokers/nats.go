@@ -230,7 +230,7 @@ func (n *natsNode) awaitMQTT(t testing.TB) {
 	t.Fatalf("%s lets no client of MQTT in", n.Address)
 }
 
-// Kill kills all server processes without a shutdown. This simulates a power failure.
+// Kill kills all server processes without a shutdown. The kill simulates a power failure.
 func (n *NATS) Kill() {
 	for _, node := range n.Nodes {
 		node.Kill()

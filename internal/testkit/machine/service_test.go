@@ -11,8 +11,8 @@ import (
 // services contains the port of the metrics server for each program.
 var services = map[string]int{"agentd": 9465, "coordinator": 9464}
 
-// TestService installs each program as a service with the command "service install". It tests starting, crashes and
-// removal.
+// TestService installs each program as a service with the command "service install". TestService tests starting,
+// crashes and removal.
 func TestService(t *testing.T) {
 	t.Parallel()
 	for program, port := range services {

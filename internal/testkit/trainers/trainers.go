@@ -173,8 +173,8 @@ func (s *trainerTest) testUpdateSize() {
 	}
 }
 
-// testStepByStep checks that taking local steps one at a time gives the same result as taking all steps at once. It is
-// skipped for tasks without mixing.
+// testStepByStep checks that taking local steps one at a time gives the same result as taking all steps at once.
+// testStepByStep is skipped for tasks without mixing.
 func (s *trainerTest) testStepByStep() {
 	if s.problem.Task.Mixing.IntervalSteps == 0 {
 		return

@@ -49,7 +49,7 @@ func (l Load) ofBroker() Load {
 	return l
 }
 
-// fit returns the non-negative unit costs with the smallest sum of squared relative errors. It solves the problem
+// fit returns the non-negative unit costs with the smallest sum of squared relative errors. fit solves the problem
 // repeatedly. After each solution, it excludes the kind of load with the most negative unit cost.
 func fit(loads []Load, took []float64) (Units, error) {
 	columns := func(l *Load) []float64 {

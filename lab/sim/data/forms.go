@@ -84,7 +84,8 @@ func (f *QuadraticFile) Weights() []float64 {
 	})
 }
 
-// numberOfEachAgent returns number(a) for each agent a. It returns nil if no agent specifies this number.
+// numberOfEachAgent returns number(a) for each agent a. numberOfEachAgent returns nil if no agent specifies this
+// number.
 func numberOfEachAgent(agents []AgentQuadratic, number func(a *AgentQuadratic) (v float64, said bool)) (all []float64) {
 	some := false
 	for k := range agents {

@@ -124,8 +124,8 @@ func (w *wedge) below(x float64, second uint64) (below, sure bool) {
 	return y < least-near, y < least-near || y > most+near
 }
 
-// trialNormFloat64 calls NormFloat64 with random bits that select strip i and the number j. It also reports whether
-// NormFloat64 used only these bits.
+// trialNormFloat64 calls NormFloat64 with random bits that select strip i and the number j. trialNormFloat64 also
+// reports whether NormFloat64 used only these bits.
 func trialNormFloat64(i int, j uint32) (float64, bool) {
 	t := trial{uint64(i)<<32 | uint64(j), 0}
 	z := rand.New(&t).NormFloat64()

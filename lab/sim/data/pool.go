@@ -46,7 +46,7 @@ type pool[T learner.Float] struct {
 	x, v []T
 }
 
-// shared returns one set of samples for all agents. It requires that all agents have the same optimum.
+// shared returns one set of samples for all agents. shared requires that all agents have the same optimum.
 func (p *pool[T]) shared() *learner.Samples[T] {
 	optimum, y := make([]float64, p.Inputs), make([]T, len(p.v))
 	p.optimum(optimum, 0)

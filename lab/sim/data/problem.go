@@ -17,14 +17,14 @@ type Local[T learner.Float] struct {
 type Loader[T learner.Float] func(k int) Local[T]
 
 // Metric is a number that a problem computes for a model. The function Of computes it from the parameters w of length
-// d. It must be safe for concurrent use.
+// d. The function Of must be safe for concurrent use.
 type Metric struct {
 	Name string
 	Of   func(w []float64) float64
 }
 
 // Problem is an instance of a learning problem: K agents with their data, a model, and known properties of the
-// aggregate risk J(w) = Σ p_k J_k(w). It is safe for concurrent use.
+// aggregate risk J(w) = Σ p_k J_k(w). Problem is safe for concurrent use.
 type Problem[T learner.Float] struct {
 	Model  learner.Architecture
 	Agents int // number of agents (K)
@@ -40,7 +40,7 @@ type Problem[T learner.Float] struct {
 	Classes   *Classes      // parameters of a logistic or bilinear problem; nil for other problems
 	Linear    func() Linear // returns a linear problem with the drawn optima; nil for other problems
 	Metrics   []Metric      // additional metrics
-	// HeldOut holds rows of each agent that are not used for training. It is nil if no rows are held out.
+	// HeldOut holds rows of each agent that are not used for training. HeldOut is nil if no rows are held out.
 	HeldOut []*learner.Samples[T]
 	// Labels contains the names of the agents. An agent makes the same random draws as a live agent with the same name.
 	// nil means that the agents are numbered.

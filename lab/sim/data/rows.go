@@ -83,8 +83,8 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 	return out
 }
 
-// Scores returns the metric `accuracy` for classification or `r2` for regression, evaluated on test. It returns nil for
-// a model without a target.
+// Scores returns the metric `accuracy` for classification or `r2` for regression, evaluated on test. Scores returns nil
+// for a model without a target.
 func Scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
 	if !model.HasTarget() {
 		return nil

@@ -3,7 +3,7 @@ package data
 import "math/rand/v2"
 
 // Mix hashes two keys into one key, so that the random generators of neighbouring seeds, rounds and agents are
-// unrelated. It applies the finaliser of the generator SplitMix64 twice.
+// unrelated. Mix applies the finaliser of the generator SplitMix64 twice.
 func Mix(a, b uint64) uint64 { return finalise(finalise(a+golden) + b*golden + golden) }
 
 const golden = 0x9e3779b97f4a7c15

@@ -28,7 +28,8 @@ type Spec struct {
 	// Fresh draws a new instance of the problem for every run. Otherwise all runs share one instance.
 	Fresh  bool `yaml:"fresh" json:"fresh"`
 	Inputs int  `yaml:"inputs" json:"inputs"` // number of features
-	// Start is the initial model. One number sets all elements. If it is empty, the model's default is used.
+	// Start is the initial model. A single number sets all elements of the model. If it is empty, the model's default
+	// is used.
 	Start Numbers `yaml:"start" json:"start"`
 
 	// RegressorVar is the variance of the regressors for the kind linear: one number, or one number per coordinate.
@@ -75,13 +76,13 @@ type Spec struct {
 	// HeldOut is the path of a CSV file with rows for evaluation, for the kind csv. If it is empty, models are
 	// evaluated on the rows of all agents.
 	HeldOut string `yaml:"held_out" json:"held_out"`
-	// OwnHeldOut is the share of each agent's last rows that are held out to evaluate the agent's personal model. It
-	// applies only to the kinds csv and blobs.
+	// OwnHeldOut is the share of each agent's last rows that are held out to evaluate the agent's personal model.
+	// OwnHeldOut applies only to the kinds csv and blobs.
 	OwnHeldOut float64  `yaml:"own_held_out" json:"own_held_out"`
 	Features   []string `yaml:"features" json:"features"` // names of the feature columns, for the kind csv
 	Target     string   `yaml:"target" json:"target"`     // name of the target column, for the kind csv
-	// Standardize scales each feature, and the target of a regression, to mean 0 and variance 1 over all agents. It
-	// applies to the kinds csv and blobs.
+	// Standardize scales each feature, and the target of a regression, to mean 0 and variance 1 over all agents.
+	// Standardize applies to the kinds csv and blobs.
 	Standardize bool `yaml:"standardize" json:"standardize"`
 	// Model is the model for the kinds csv and blobs. The kind logistic reads only the ridge, and bilinear reads the
 	// ridge and the number of hidden units (default 3).

@@ -61,7 +61,7 @@ func or(lengths []int) string {
 	return text
 }
 
-// maxModel is the maximum number of inputs, hidden units and rows. It catches mistyped values.
+// maxModel is the maximum number of inputs, hidden units and rows. maxModel catches mistyped values.
 const maxModel = 65536
 
 // Validate returns an error that joins a [*spec.FieldError] for every invalid value. agents is the number of agents, or
