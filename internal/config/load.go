@@ -43,8 +43,8 @@ type Source struct {
 	// is "", no variable is read. Lists and maps are written as in the file, [a, b] and {k: v}. A list may also be
 	// a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=c:d.
 	EnvPrefix string
-	// IgnoredVariables lists variables with the prefix that set no key, such as AGENTD_CONFIG, the path itself. Any
-	// other unknown variable with the prefix is an error.
+	// IgnoredVariables lists variables that have the prefix but set no key, such as AGENTD_CONFIG, which contains the
+	// path of the file. Any other unknown variable with the prefix is an error.
 	IgnoredVariables []string
 	// Environ is the environment in the form of os.Environ.
 	Environ []string

@@ -35,10 +35,10 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText implements encoding.TextMarshaler, so JSON and YAML contain the redacted text.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// ReadSecret returns a secret from the first of three places that contains it: value, the value of the secret's key;
-// file, the path in the *_file key; and the file called name in credentialsDir. credentialsDir is
-// $CREDENTIALS_DIRECTORY, which systemd sets, or "". White space around a file's content is removed. If no place
-// contains the secret, ReadSecret returns an empty secret.
+// ReadSecret returns a secret from the first of three places that contains the secret. The first place is value, the
+// value of the secret's key. The second place is file, whose path is the value of the *_file key. The third place is
+// the file called name in credentialsDir. credentialsDir is $CREDENTIALS_DIRECTORY, which systemd sets, or "". White
+// space around a file's content is removed. If no place contains the secret, ReadSecret returns an empty secret.
 //
 // It returns an error if both value and file are set, or if a file is unreadable, empty or too large. A blank file in
 // credentialsDir is treated as missing. warning is set if other users may read file. It is never set for

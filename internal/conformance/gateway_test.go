@@ -31,8 +31,8 @@ type upload struct {
 	accepted bool
 }
 
-// updateOf returns the update of agent number i. Most updates fit into their manifest message. One in ten needs one
-// additional chunk, and another one in ten needs two chunks.
+// updateOf returns the update of agent number i. Most updates fit into their manifest message. Every tenth update needs
+// one additional chunk, and another tenth of the updates needs two chunks.
 func updateOf(i int) []byte {
 	size := 400
 	switch i % 10 {

@@ -12,8 +12,8 @@ import (
 )
 
 // EventDispatcher passes each event's description to the log, the metrics and the condition board. Observe may be
-// called concurrently. If an event is logged as a warning or error without a remedy, the log line gets the remedy of
-// the conditions that the event raises, provided that all these conditions have the same remedy.
+// called concurrently. If an event is logged as a warning or error without a remedy, EventDispatcher adds the remedy of
+// the conditions that the event raises. It adds no remedy if the conditions have different remedies.
 type EventDispatcher struct {
 	Log     *slog.Logger
 	Metrics *metrics.EventMetrics

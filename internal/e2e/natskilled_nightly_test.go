@@ -126,7 +126,7 @@ func TestNATSKilled(t *testing.T) {
 		f.await(uint64(rounds*(i+1)/(kills+1)), 5*time.Minute)
 		node := n.Nodes[i%3]
 		node.Kill()
-		// The current round may already be complete, so the kill affects the second round from now at the latest.
+		// Wait for two rounds, because the current round may already have been complete before the kill.
 		took := f.await(f.version()+2, most)
 		stood = append(stood, took)
 		t.Logf("kill %d: two rounds after %s, of which the promise is %s", i+1, took.Round(time.Millisecond), promised)

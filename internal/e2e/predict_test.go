@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestPredict runs two agents that keep all models of a run, although each round selects only one agent. One agent
-// rolls back its model while it is running, and makes predictions after all programs have stopped.
+// TestPredict runs two agents. Each round selects only one agent for training, but both agents must keep all models of
+// the run. One agent rolls back its model while it is running, and makes predictions after all programs have stopped.
 func TestPredict(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

@@ -68,7 +68,7 @@ func (k *DeviceKeys) signEnrolmentRequest(token *wire.EnrolmentToken, agent wire
 	return j, err
 }
 
-// RequestAdmission asks the coordinator at the URL target to admit the device, and sends the request only after the
+// RequestAdmission asks the coordinator at the URL target to admit the device. It sends the request only after the
 // server has proved its identity with the root key that the token pins. It uses its own connection instead of
 // http.Client, because the request signs the connection's TLS exporter.
 func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentToken, agent wire.AgentID,

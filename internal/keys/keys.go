@@ -1,5 +1,5 @@
-// Package keys reads and writes the key files of the daemons: an Ed25519 private key as PKCS #8 in PEM (the format of
-// `openssl genpkey -algorithm ed25519`), and a public key as one line of base64.
+// Package keys reads and writes the key files of the daemons. A private key is an Ed25519 key as PKCS #8 in PEM, the
+// format of `openssl genpkey -algorithm ed25519`. A public key is one line of base64.
 package keys
 
 import (

@@ -1,7 +1,7 @@
 package service
 
 import (
-	_ "embed" // for the embedded templates
+	_ "embed" // needed for the directive go:embed
 	"fmt"
 	"html"
 	"strings"

@@ -99,7 +99,7 @@ func TestExplain(t *testing.T) {
 	f.err = errors.New("exit status 1")
 	wantError(t, s.Start(), "agentd could not be started: exit-code, exit status 78\nagentd.yaml:3:1: unknown "+
 		"key\nsee also: journalctl -u agentd")
-	s.runSystemdCommand = func(args ...string) (string, error) { // case: systemd has started no process
+	s.runSystemdCommand = func(args ...string) (string, error) { // in this case, systemd has started no process
 		return map[string]string{"systemctl": "LoadState=masked\nResult=success\nExecMainStatus=0\n"}[args[0]], nil
 	}
 	f.err = errors.New("exit status 1: Unit agentd.service is masked.")

@@ -70,7 +70,7 @@ func (c *SettingsChecker) checkFederations(a *Agent) {
 	c.Require(len(a.Federations) == 0 || a.Federation == "", "federation",
 		"cannot be combined with the section federations: move this key into an entry of federations, or remove that "+
 			"section")
-	before := map[string]string{} // for each value that must be unique, the section that uses it
+	before := map[string]string{} // section that uses a value, for each value that must be unique
 	once := func(what, section, key, format string, args ...any) bool {
 		other, taken := before[what]
 		c.Require(!taken, section+key, "duplicates "+other+": "+format, args...)

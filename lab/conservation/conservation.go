@@ -112,9 +112,9 @@ func (t *Trace[T]) Sums() BlockSums {
 	return s
 }
 
-// Drift returns the relative error with which mixing conserves the sum of the parameters x over all agents: the norm of
-// Σx − Σ(x_0 + local steps) divided by the norm of Σ|x|. It excludes flows that only one end of an edge has applied.
-// all contains the sums of every running agent.
+// Drift returns the relative error with which mixing conserves the sum of the parameters x over all agents. The error
+// is the norm of Σx − Σ(x_0 + local steps), divided by the norm of Σ|x|. It excludes flows that only one end of an edge
+// has applied. all contains the sums of every running agent.
 //
 // Drift returns an error if the two ends of an edge differ by more than one flow, because the loss on this edge is then
 // unknown.

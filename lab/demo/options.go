@@ -238,7 +238,7 @@ type together struct {
 }
 
 // coordinator returns the coordinator's settings. The coordinator waits for all agents and all updates, so that the
-// result does not depend on the speed of the agents, and the demo treats a missed deadline as an error.
+// result does not depend on the speed of the agents. A missed deadline is an error of the demo.
 func (o together) coordinator() coordinatorsettings.ConfigFile {
 	f := o.files
 	s := coordinatorsettings.Default()

@@ -16,7 +16,7 @@ func (e estimate) String() string { return fmt.Sprintf("%.4g ± %.2g", e.mean, e
 
 // refutationFactor is the error beyond which a claim is refuted, in half-widths of the 95 % confidence interval.
 // refutationFactor corresponds to about five standard errors. All experiments together make about two hundred
-// comparisons. With a factor of 1, about ten of them would fail by chance.
+// comparisons. With a factor of 1, about ten comparisons would fail by chance.
 const refutationFactor = 2.5
 
 // agrees reports whether the prediction lies within refutationFactor half-widths of the mean. The half-width must be at

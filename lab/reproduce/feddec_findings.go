@@ -18,7 +18,7 @@ type feddecRiskCurve struct {
 	serverEvery   int
 	radius        int // index of the radius; −1 means no mixing (W = I)
 	t             []int
-	logRiskRatios [][]float64 // [record][instance]
+	logRiskRatios [][]float64 // logarithm of the relative error, indexed by record and instance
 	// health is the share of iterations in which each link of the first run was up. health is nil if there are no
 	// links.
 	health []float64
@@ -69,7 +69,8 @@ func minus(a, b []float64) []float64 {
 func (f *feddecExperiment) report(fields []feddecInstance, tracks []*feddecRiskCurve) (*Report, error) {
 	r := &Report{About: f.Subject}
 	perH := len(f.Radii) + 1
-	gains := make([][][]float64, len(f.Radii)) // [radius][H][instance] ln(error of FedAvg / error of FedDec)
+	// ln(error of FedAvg / error of FedDec), indexed by radius, number of steps H and instance
+	gains := make([][][]float64, len(f.Radii))
 	for i, h := range f.ServerEvery {
 		fedavg := tracks[i*perH]
 		f.value(r, fmt.Sprintf("fedavg_H%d_t%d", h, fedavg.t[len(fedavg.t)-1]), fedavg.last())

@@ -188,7 +188,7 @@ func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error
 	return nil
 }
 
-// relativeError returns (value − approximation)/approximation, or 0 if both are equal.
+// relativeError returns (value − approximation)/approximation, or 0 if the two numbers are equal.
 func relativeError(value, approximation float64) float64 {
 	if value == approximation {
 		return 0

@@ -42,8 +42,8 @@ type ruleCase struct {
 	Key  string // name of the rule in report keys
 	Name string // name of the rule in the table
 	rule.Config
-	// minAccuracy is the accuracy that the rule must reach against claimedAttack. For the rule mean, it is an upper
-	// limit instead. Zero means that nothing is required.
+	// minAccuracy is the accuracy that the rule must reach against claimedAttack. For the rule mean, minAccuracy is an
+	// upper limit instead. Zero means that nothing is required.
 	minAccuracy  float64
 	mayTrailMean bool // true if the rule may be less accurate than the mean when there is no attack
 }

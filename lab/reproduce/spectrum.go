@@ -79,7 +79,7 @@ type spectrumCell struct {
 	kind              graphKind
 	level             float64
 	nodes             int
-	secondEigenvalues [][]float64 // [rule][realisation]
+	secondEigenvalues [][]float64 // squared second eigenvalue |λ₂|², indexed by rule and random graph
 }
 
 func (c *spectrumCell) key() string {

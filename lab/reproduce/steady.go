@@ -16,8 +16,8 @@ const msd = "msd"
 // are strongly correlated.
 const recordEvery = 10
 
-// steadySimulation is the simulation of a linear model (equation (82) of the lecture, equation (5.66) in chapter 5 of
-// Vlaski and Sayed), with the first round in which the error has settled.
+// steadySimulation is the simulation of a linear model, with the first round in which the error has settled. The model
+// is given by equation (82) of the lecture and equation (5.66) in chapter 5 of Vlaski and Sayed.
 type steadySimulation struct {
 	*sim.Result
 	from int // first round in which the error has settled

@@ -139,7 +139,7 @@ func (r *recorder) setOwn(of evaluation.Result) {
 		}
 	}
 	set("own_risk", of.Risk, of.AgentRisk)
-	if of.Accuracy != nil { // nil for a regression
+	if of.Accuracy != nil { // nil if the task is a regression
 		set("own_accuracy", *of.Accuracy, of.AgentAccuracy)
 	}
 }

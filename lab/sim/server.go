@@ -185,8 +185,9 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	return err
 }
 
-// settleFeedback updates the error feedback after a round. above contains the indices of the updates that were refused
-// because of their norm. out contains the indices, among the remaining updates, that the aggregation rule excluded.
+// settleFeedback updates the error feedback after a round. The parameter above contains the indices of the updates that
+// were refused because of their norm. The parameter out contains the indices, among the remaining updates, of the
+// updates that the aggregation rule excluded.
 func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 	if s.feedback == nil {
 		return

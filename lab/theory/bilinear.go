@@ -103,8 +103,8 @@ func (b Bilinear) Risk(w []float64) float64 {
 	return b.margins(fold(w2, w1)).risk + b.Ridge/2*norm*norm
 }
 
-// Gradient returns the gradient ∇J(w). The term of the ridge is +ρw. The paper on second-order guarantees prints it
-// with the wrong sign in eq. (42).
+// Gradient returns the gradient ∇J(w). The term of the ridge is +ρw. The paper on second-order guarantees prints this
+// term with the wrong sign in eq. (42).
 func (b Bilinear) Gradient(w []float64) []float64 {
 	w2, w1 := b.split(w)
 	g := b.margins(fold(w2, w1)).grad

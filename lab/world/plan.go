@@ -56,7 +56,7 @@ const (
 	Silent    Kind = "Silent"    // the link loses all messages until both ends notice it
 	Stopped   Kind = "Stopped"   // a process is shut down cleanly
 	Killed    Kind = "Killed"    // a process is killed; all written data survive
-	Blackout  Kind = "Blackout"  // power cut of all parties, as soon as the given party is hit
+	Blackout  Kind = "Blackout"  // all parties lose power as soon as the fault hits the given party
 	PowerCut  Kind = "PowerCut"  // a process is killed; data that were not synced may be lost
 	DiskFull  Kind = "DiskFull"  // writes to a disk fail
 	DiskSlow  Kind = "DiskSlow"  // a sync takes seconds

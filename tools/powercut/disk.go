@@ -65,8 +65,8 @@ func (d *Disk) Cut() error {
 	return d.mount()
 }
 
-// left returns a copy of node n and its subtree that contains only the durable state. made contains the copies that
-// have already been made, so that a file with several names is copied only once.
+// left returns a copy of node n and the nodes below n. The copy contains only the durable state. made contains the
+// copies that have already been made, so that a file with several names is copied only once.
 func (n *node) left(made map[*node]*node) *node {
 	if made[n] == nil {
 		m := &node{disk: n.disk, mode: n.mode, data: slices.Clone(n.durable), durable: n.durable}

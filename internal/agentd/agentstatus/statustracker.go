@@ -131,7 +131,7 @@ type trainingSummary struct {
 // StatusTracker keeps the status page of an agent up to date.
 type StatusTracker struct {
 	now     func() time.Time
-	mu      sync.Mutex // guards current, which other goroutines read
+	mu      sync.Mutex // guards the field current, which other goroutines read
 	current agentStatus
 	board   *status.ConditionBoard
 }

@@ -133,8 +133,8 @@ func (n *NATS) Start(t testing.TB) {
 	}
 }
 
-// Rejoin restarts a server that was killed and waits until it has the same data as the other servers. Only then is it
-// safe to kill another server.
+// Rejoin restarts a server that was killed and waits until it has the same data as the other servers. Before that,
+// another server must not be killed.
 func (n *natsNode) Rejoin(t testing.TB) {
 	t.Helper()
 	n.Start(t)

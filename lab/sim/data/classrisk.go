@@ -65,7 +65,7 @@ func (a *aggregateClasses) margin(grad, u, at, weight []float64) float64 {
 	return total
 }
 
-// objective returns the aggregate risk without a minimiser, because none is known in closed form.
+// objective returns the aggregate risk. It sets no minimiser, because no closed form of the minimiser is known.
 func (a *aggregateClasses) objective() Objective {
 	at, weight := hermite()
 	ridge := func(w []float64) float64 {
