@@ -16,7 +16,7 @@ import (
 // Target is a daemon that the doctor examines.
 type Target struct {
 	Program         string
-	Federation      string // name of the federation; empty if the daemon has only one
+	Federation      string // name of the federation; empty if the daemon has only one federation
 	StateDir        string
 	NeededFreeBytes int64 // number of bytes that should be free for the state folder
 	// FindAnnouncement checks whether a broker has an announcement that the daemon accepts. FindAnnouncement is nil for

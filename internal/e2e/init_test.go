@@ -38,7 +38,8 @@ var founded = []struct {
 	}, 60, 0.35},
 	{"autoencoder", []string{"--model", "autoencoder"}, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*z1 + 0.1*z2 + r.NormFloat64()
-	}, 40, 0.45}, // the power follows the temperature, and the code uses one unit for both and the humidity
+		// the power depends on the temperature; the code layer has a single unit for temperature, power and humidity
+	}, 40, 0.45},
 	{"feddec", []string{"--algorithm", "feddec"}, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*z1 - 5*z2 + 2*r.NormFloat64()
 	}, 15, 0.1},

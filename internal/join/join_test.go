@@ -383,7 +383,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// failing is a file system that fails after a number of operations (left). If once is set, only one operation fails.
+// failing is a file system that fails after a number of operations (left). If once is true, only one operation fails.
 // Otherwise all later operations fail, as if the process had been killed.
 type failing struct {
 	store.FS

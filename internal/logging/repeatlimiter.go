@@ -100,7 +100,7 @@ func LogSuppressedLineCounts(log *slog.Logger) {
 	}
 	h.mu.Lock()
 	now := h.now()
-	// removes all windows, because all of them have ended at that time
+	// removes all windows, because every window has ended at that time
 	ended := h.removeEndedWindows(now.Add(repeatWindow))
 	h.mu.Unlock()
 	_ = logSuppressedCounts(context.Background(), ended, now, now) // ignore the error, because it could not be logged
