@@ -32,8 +32,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// certifiedBroker starts a broker with a certificate that is valid from one time to another. It returns the broker's
-// URL and the certificate.
+// certifiedBroker starts a broker whose certificate is valid between from and until. certifiedBroker returns the
+// broker's URL and the certificate.
 func certifiedBroker(t *testing.T, from, until time.Time) (url string, certificate []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -55,7 +55,7 @@ func certifiedBroker(t *testing.T, from, until time.Time) (url string, certifica
 	return server.URL(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// announceAt publishes a retained announcement that carries the time at.
+// announceAt publishes a retained announcement with the timestamp at.
 func announceAt(t *testing.T, url string, ca []byte, topics mqtt.Topics, at time.Time) {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -83,8 +83,8 @@ func announceAt(t *testing.T, url string, ca []byte, topics mqtt.Topics, at time
 	mqtttest.SyncWithBroker(t, s)
 }
 
-// TestDeviceOf1970 checks a device whose clock starts in 1970. If it knows the coordinator's time, it connects to a
-// broker whose certificate is valid in 2026. It does not connect if the certificate has expired by that time.
+// TestDeviceOf1970 checks a device whose clock starts in 1970. If the device knows the coordinator's time, it connects
+// to a broker whose certificate is valid in 2026, unless the certificate has expired at the coordinator's time.
 func TestDeviceOf1970(t *testing.T) {
 	year := func(n int) time.Time { return time.Date(n, 1, 1, 0, 0, 0, 0, time.UTC) }
 	in2026 := year(2026).Add(1000 * time.Hour)
@@ -128,7 +128,7 @@ func TestDeviceOf1970(t *testing.T) {
 	}
 }
 
-// until runs an agent until it accepts an announcement or logs why it does not connect.
+// until runs an agent until it accepts an announcement or logs the reason why it does not connect.
 func until(t *testing.T, s *settings.Agent, machine time.Time) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

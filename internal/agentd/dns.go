@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// UseConfiguredDNS makes the process use the configured name server, if one is set. Android needs this setting: it has
-// no /etc/resolv.conf, so Go without cgo asks the device itself, which does not answer.
+// UseConfiguredDNS makes the process use the configured name server, if one is set. This is necessary on Android, which
+// has no /etc/resolv.conf: there, Go without cgo would send DNS requests to the device itself, and nothing answers.
 func UseConfiguredDNS(s *settings.Agent, log *slog.Logger) {
 	if s.NameServer != "" {
 		net.DefaultResolver = &net.Resolver{PreferGo: true,
@@ -33,7 +33,8 @@ func UseConfiguredDNS(s *settings.Agent, log *slog.Logger) {
 	}
 }
 
-// missingNameServerAdvice returns advice if the broker's URL needs a name server and the system does not name one.
+// missingNameServerAdvice returns advice if the host name in the broker's URL cannot be resolved because the system
+// does not report a name server. Otherwise it returns "".
 func missingNameServerAdvice(goos string, root fs.FS, broker string) string {
 	u, err := url.Parse(broker)
 	if goos != "android" || err != nil || net.ParseIP(u.Hostname()) != nil || u.Hostname() == "localhost" {

@@ -31,7 +31,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 		broker.PresenceTopic}
 	announced := &announcedTask{settings: s, err: errors.New("cannot connect to the broker")}
 	t := &doctor.Target{
-		// NeededFreeBytes covers the model, the update and the next version of each.
+		// NeededFreeBytes is the space for the model, the update and the next version of each.
 		Program: "agentd", Federation: s.LocalFederationName, StateDir: filepath.Clean(s.StateDir),
 		NeededFreeBytes: 4 * int64(cfg.MaxBlobBytes), Broker: broker,
 		FindAnnouncement: announced.findAnnouncement,
@@ -60,7 +60,7 @@ type announcedTask struct {
 	err      error                     // reason why no task was found
 }
 
-// findAnnouncement looks for the coordinator's announcement at the broker with this URL.
+// findAnnouncement looks for the coordinator's announcement at the broker with the given URL.
 func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor.Finding {
 	at := *a.settings
 	at.Broker.URLs = config.OneOrMore{url}

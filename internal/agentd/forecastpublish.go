@@ -16,9 +16,9 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// startPublishingForecasts makes the agent publish its forecasts over a separate connection and announce them, if that
-// is configured. health passes the agent's problems on and may be nil. The function end closes the connection; cause is
-// the error with which the agent ended.
+// startPublishingForecasts makes the agent publish and announce its forecasts over a separate connection, if the
+// settings configure this. health passes the agent's problems to the publisher and may be nil. The returned function
+// end closes the connection; its parameter cause is the error with which the agent ended.
 func startPublishingForecasts(ctx context.Context, cfg *agent.Config, s *settings.Agent,
 	board *status.ConditionBoard) (health observe.Observer, end func(cause error) error, err error) {
 	if cfg.Predict == nil || s.Predict.ForecastTopic == "" {

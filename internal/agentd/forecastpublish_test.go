@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestAnnouncedHealth checks on Mosquitto that the announcements show the conditions of the agent, that they remain
-// after a normal end, and that they are deleted after a revocation of the device.
+// TestAnnouncedHealth checks with Mosquitto that the announcements show the conditions of the agent. The announcements
+// must remain after a normal end, and must be deleted after the device was revoked.
 func TestAnnouncedHealth(t *testing.T) {
 	s := settings.DefaultAgent()
 	s.ID, s.Predict.ForecastTopic, s.Predict.AnnouncedSystem = "one", "site/forecast", settings.AnnounceHomeAssistant

@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/metrics"
 )
 
-// TestAgentMetricsAreShared lets the race detector check metrics that several agents of a process update concurrently.
+// TestAgentMetricsAreShared updates the metrics from several agents of one process concurrently, so that the race
+// detector checks them.
 func TestAgentMetricsAreShared(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	m := NewMetrics(reg, "")

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/modelfile"
 )
 
-// TestHook checks that a hook gets the model in its environment. A hook that fails or times out returns an error with
-// its output.
+// TestHook checks that a hook command receives the description of the model in its environment. If the command fails or
+// times out, the error must contain the output of the command.
 func TestHook(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no sh")

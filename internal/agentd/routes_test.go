@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata and docs/openapi-agentd.json")
 
-// TestOpenAPI compares docs/openapi-agentd.json with the routes. agentd does not serve this description, because it has
-// 20 kB and the routes are available on a socket only.
+// TestOpenAPI compares docs/openapi-agentd.json with the routes. agentd does not serve this file, because it is 20 kB
+// large and the routes are available only on a local socket.
 func TestOpenAPI(t *testing.T) {
 	testkit.Golden(t, "../../docs/openapi-agentd.json", string(api.OpenAPIDocument("fedmesh agentd", "1",
 		agentRoutes(agentstatus.New("", "", "", time.Now, nil), nil))), *update)

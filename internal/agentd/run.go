@@ -47,13 +47,13 @@ type Options struct {
 	Logger   *slog.Logger
 	Observer observe.Observer // additional observer besides log, metrics and board; may be nil
 	Metrics  *Metrics
-	// Board holds the conditions of the agent. If it is nil, Run creates one.
+	// Board holds the conditions of the agent. If it is nil, Run creates a board.
 	Board *status.ConditionBoard
 	// ReportedMetrics gathers the metrics of this agent for its reports to the coordinator. It is nil if several agents
 	// share a process; they send no reports.
 	ReportedMetrics prometheus.Gatherer
-	// OnReady, if set, is called once, after the state has been opened and before the agent runs. The function alive
-	// returns an error if the agent's main loop does not respond.
+	// OnReady, if set, is called once, after the state has been opened and before the agent runs. It receives the
+	// function alive, which returns an error if the agent's main loop does not respond.
 	OnReady func(alive func(ctx context.Context) error)
 	// AgentSigningKey, if set, replaces the key from the configured key file.
 	AgentSigningKey ed25519.PrivateKey
@@ -61,8 +61,8 @@ type Options struct {
 	ObserveTraffic func(x mqtt.ObservedMessage, kind mqtt.TopicKind)
 	// Now, if set, is the clock for certificates and budget months.
 	Now func() time.Time
-	// WrapConnection and Trainer are set by simulations. WrapConnection decorates each broker connection, and Trainer
-	// executes the local steps.
+	// WrapConnection decorates each broker connection, and Trainer executes the local steps. Both are set only by
+	// simulations.
 	WrapConnection func(mqtt.Conn) mqtt.Conn
 	Trainer        training.Trainer
 }
@@ -112,15 +112,15 @@ func Run(ctx context.Context, s *settings.Agent, o Options) error {
 
 // sharedDeviceResources holds the resources that the agents of a device share.
 type sharedDeviceResources struct {
-	isStateInMemory bool // the state folder is in memory and is lost on a power cut
+	isStateInMemory bool // true if the state folder is in memory and therefore lost on a power cut
 	trainingLock    training.TrainingLock
 	page            devicePage
 	meter           mqtt.TrafficMeter
 	budget          *budget.UplinkBudget
 }
 
-// RunAllFederations runs one agent for each federation of the device until ctx ends or an agent fails. The function of
-// returns the options for each federation.
+// RunAllFederations runs one agent for each federation of the device until ctx ends or an agent fails. The parameter of
+// is a function that returns the options for each federation.
 func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	of func(*settings.Agent) Options) (err error) {
 	dir := filepath.Clean(s.StateDir)
@@ -249,8 +249,8 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 	return d.runWithRestarts(ctx, s, cfg, o, &present)
 }
 
-// agentRoutes returns the API routes of the agent. present returns the running agent, or nil before the agent has
-// started.
+// agentRoutes returns the API routes of the agent. The function present returns the running agent, or nil if the agent
+// has not started yet.
 func agentRoutes(view *agentstatus.StatusTracker, present func() *agent.Agent) []api.Route {
 	return []api.Route{view.StatusRoute(), api.GetRoute(datacheck.TaskPath,
 		"Return the task against which the agent checks its data.",
@@ -286,8 +286,8 @@ type KeyRotationResponse struct {
 	Rotated bool `json:"rotated"`
 }
 
-// runWithRestarts runs the agent, and starts it again with a higher boot epoch if an earlier start used a higher epoch
-// or if the device has a new key.
+// runWithRestarts runs the agent. It starts the agent again with a higher boot epoch (number of starts) if the
+// coordinator knows a higher epoch from an earlier start, or if the device key was replaced.
 func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings.Agent, cfg agent.Config, o *Options,
 	present *atomic.Pointer[agent.Agent]) error {
 	for {

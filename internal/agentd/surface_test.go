@@ -57,7 +57,7 @@ var agentEvents = []observe.Event{
 	host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestDenied, Topic: "s/a/loop",
 		LargeMessageBytes: 61504}},
 	announcement.AnnouncementMissing{Reason: announcement.AccessDenied, Federation: "air"},
-	// already logged by the previous event
+	// The previous event already logs the missing announcement.
 	announcement.AnnouncementMissing{Reason: announcement.NotRetained, Federation: "air"},
 	announcement.AnnouncementMissing{Reason: announcement.OtherFederation, Federation: "air",
 		OtherFederations: []wire.FederationName{"airs"}},
@@ -192,7 +192,7 @@ var agentEvents = []observe.Event{
 	agentround.NeighborEdgesRestored{Round: 3},
 }
 
-// everyTrouble returns one trouble of each kind.
+// everyTrouble returns one source trouble (problem with the data source) of each kind.
 func everyTrouble() (all []data.SourceTrouble) {
 	for _, kind := range data.TroubleKinds() {
 		all = append(all, data.SourceTrouble{Kind: kind, Text: "text of " + string(kind)})
@@ -200,8 +200,8 @@ func everyTrouble() (all []data.SourceTrouble) {
 	return all
 }
 
-// TestAgentSurface replays the agent's events. It compares their log lines, status lines and readiness changes with
-// testdata/agent-surface.txt. The file ends with the conditions.
+// TestAgentSurface replays the agent's events. It compares the resulting log lines, status lines and readiness changes
+// with testdata/agent-surface.txt. The last part of that file lists the conditions.
 func TestAgentSurface(t *testing.T) {
 	surface.WantAllEvents(t, agentEvents, "agent", "round/agentround", "host")
 	line := daemon.NewStatusLine()

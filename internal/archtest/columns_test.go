@@ -36,7 +36,7 @@ func TestColumns(t *testing.T) {
 
 const mostColumns = 120
 
-// tooLong returns a message for each line that exceeds the limit.
+// tooLong returns a message for each line of the file that exceeds the limit of 120 columns.
 func tooLong(path string, text []byte) []string {
 	quoted := inBackquotes(text)
 	var complaints []string

@@ -7,5 +7,5 @@
 //     and only existing files and tests.
 //
 // The package contains tests only. Each checker is a function that turns parsed sources into a list of complaints. Each
-// is also tested with invalid sources, so that every rule is seen to fail.
+// checker is also tested with invalid sources, to prove that it can detect violations of the rule.
 package archtest

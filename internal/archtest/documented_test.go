@@ -94,7 +94,8 @@ func unplaced(pkgs []pkg, page string) []string {
 	return complaints
 }
 
-// TestPackagesAreNamedRed tests the check with pages that do and do not contain the name.
+// TestPackagesAreNamedRed tests the check of TestPackagesAreNamed with pages that name the package and pages that do
+// not.
 func TestPackagesAreNamedRed(t *testing.T) {
 	pkgs := loadFiles(t, map[string]string{"mqtt/memory/a.go": "package memory\n"})
 	for page, want := range map[string]string{
@@ -208,7 +209,7 @@ func unnamed(modules []string, page string) []string {
 	return complaints
 }
 
-// TestDependenciesAreNamedRed tests unnamed with pages that do and do not contain the name.
+// TestDependenciesAreNamedRed tests unnamed with pages that name the module and pages that do not.
 func TestDependenciesAreNamedRed(t *testing.T) {
 	modules := []string{"example.org/a/b"}
 	for page, want := range map[string]string{

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// TestFloors checks that packages import only packages on lower floors.
+// TestFloors checks that each package imports only packages on lower floors (layers of the architecture).
 func TestFloors(t *testing.T) {
 	report(t, upwardImports(loadHouse(t)))
 }
 
-// upwardImports returns a message for each package that has no floor and for each import from the same or a higher
-// floor.
+// upwardImports returns a message for each package without a floor (layer of the architecture), and for each import of
+// a package on the same or a higher floor.
 func upwardImports(pkgs []pkg) []string {
 	var complaints []string
 	for _, p := range pkgs {
@@ -38,7 +38,7 @@ func upwardImports(pkgs []pkg) []string {
 	return complaints
 }
 
-// standsBeside reports whether the list beside allows this import within one floor.
+// standsBeside reports whether the list named beside allows an import between two packages of the same floor.
 func standsBeside(from, to string) bool {
 	for _, b := range beside {
 		if matches(b.from, from) && matches(b.to, to) {
@@ -48,7 +48,7 @@ func standsBeside(from, to string) bool {
 	return false
 }
 
-// TestFloorsRed checks that upwardImports detects invalid imports and accepts valid imports.
+// TestFloorsRed tests upwardImports with invalid and valid imports.
 func TestFloorsRed(t *testing.T) {
 	imports := func(path string) string { return "package p\nimport _ \"" + module + "/" + path + "\"\n" }
 	tests := []struct {

@@ -18,7 +18,7 @@ type linked struct {
 	Imports    []string
 }
 
-// TestLinks checks on every supported operating system that the daemons do not link forbidden packages.
+// TestLinks checks for every supported operating system that the daemons do not link forbidden packages.
 func TestLinks(t *testing.T) {
 	for _, program := range []string{"agentd", "coordinator"} {
 		for _, goos := range []string{"linux", "darwin", "windows", "android"} {
@@ -34,7 +34,7 @@ func programPackages(t *testing.T, goos, program string) []linked {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports", program)
 	cmd.Dir = root
-	// This architecture is available on every supported operating system.
+	// arm64 is available on every supported operating system.
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH=arm64", "CGO_ENABLED=0")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -54,8 +54,8 @@ func programPackages(t *testing.T, goos, program string) []linked {
 	}
 }
 
-// unwantedLinks returns a message for each linked package that the rules forbid. The message lists the packages that
-// import it.
+// unwantedLinks returns a message for each linked package that the rules forbid. The message also lists the packages
+// that import the forbidden package.
 func unwantedLinks(program string, packages []linked) []string {
 	var complaints []string
 	for _, p := range packages {
@@ -75,7 +75,8 @@ func unwantedLinks(program string, packages []linked) []string {
 	return complaints
 }
 
-// importersOf returns the packages that import a package, without those that the same rule already forbids.
+// importersOf returns the packages that import the package imported. importersOf omits importers that the same rule
+// already forbids.
 func importersOf(packages []linked, imported, ruled string) []string {
 	var importers []string
 	for _, p := range packages {

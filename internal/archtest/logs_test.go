@@ -171,8 +171,8 @@ func levelText(info *types.Info, e ast.Expr) string {
 	return "…"
 }
 
-// constantText returns the parts of a string that are known at compile time, such as the format of fmt.Sprintf. It
-// replaces other parts by "…".
+// constantText returns the parts of a string that are known at compile time, such as the format of fmt.Sprintf.
+// constantText replaces other parts by "…".
 func constantText(info *types.Info, e ast.Expr) string {
 	if v := info.Types[e].Value; v != nil && v.Kind() == constant.String {
 		return constant.StringVal(v)

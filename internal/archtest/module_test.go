@@ -17,13 +17,13 @@ import (
 // root is the relative path of the module's root folder.
 const root = "../.."
 
-// pkg is a package of the module without its test files, to which the rules do not apply.
+// pkg is a package of the module. It excludes test files, because the rules do not apply to them.
 type pkg struct {
 	path  string // path inside the module, such as "mqtt/transfer"
 	files []source
 }
 
-// source is a parsed Go file that is not a test. Files of all platforms are included.
+// source is a parsed Go file, for any platform. Test files are excluded.
 type source struct {
 	*ast.File
 	fset *token.FileSet
@@ -36,7 +36,7 @@ func (s source) at(n ast.Node) string {
 }
 
 // loadModule parses all packages of a module. It reads the files directly instead of calling `go list`, so it ignores
-// build tags and also accepts code that does not compile.
+// build tags and accepts code that does not compile.
 func loadModule(t *testing.T, fsys fs.FS) []pkg {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -89,7 +89,7 @@ func enter(fsys fs.FS, dir string) error {
 		return fs.SkipDir
 	}
 	if _, err := fs.Stat(fsys, path.Join(dir, "go.mod")); err == nil {
-		return fs.SkipDir // Skip nested modules, such as tools.
+		return fs.SkipDir // skip nested modules, such as tools
 	}
 	return nil
 }
@@ -135,8 +135,8 @@ func report(t *testing.T, complaints []string) {
 	}
 }
 
-// wantComplaint checks that got contains exactly one message and that the message contains words. If words is empty, it
-// checks that got is empty.
+// wantComplaint checks that got contains exactly one message and that this message contains words. If words is empty,
+// wantComplaint checks that got is empty.
 func wantComplaint(t *testing.T, got []string, words string) {
 	t.Helper()
 	switch {

@@ -90,7 +90,7 @@ func impureFile(pkgPath string, file source) []string {
 	return complaints
 }
 
-// globalRandomness returns a message for each use of the global random source of math/rand.
+// globalRandomness returns a message for each use of the global random source of math/rand or math/rand/v2.
 func globalRandomness(pkgs []pkg) []string {
 	var complaints []string
 	for _, p := range pkgs {
@@ -109,8 +109,8 @@ func globalRandomness(pkgs []pkg) []string {
 	return complaints
 }
 
-// selectors returns all selector expressions `name.Something` in a file, where name is the local name of the imported
-// package. It cannot distinguish a local variable with the same name from the package.
+// selectors returns all expressions `name.Something` in a file, where name is the local name of the imported package.
+// It also returns selectors of a local variable with the same name, because it does not resolve identifiers.
 func selectors(file source, imported string) []*ast.SelectorExpr {
 	name := ""
 	for _, spec := range file.Imports {

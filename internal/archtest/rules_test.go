@@ -4,7 +4,8 @@ import "strings"
 
 const module = "github.com/fedmesh/fedmesh"
 
-// room assigns a floor to one package, or to a package and all its subpackages if the path ends in "/...".
+// room assigns a floor (layer of the architecture) to one package, or to a package and all its subpackages if the path
+// ends in "/...".
 type room struct {
 	path  string
 	floor int  // floor of the package; it may import only packages on lower floors
@@ -12,7 +13,7 @@ type room struct {
 	why   string
 }
 
-// rooms assigns a floor to each package. Add new packages here and in docs/ARCHITECTURE.md.
+// rooms assigns a floor (layer of the architecture) to each package. Add new packages here and in docs/ARCHITECTURE.md.
 var rooms = []room{
 	{"observe", 1, true, "how an event describes itself: every package that reports events imports it, so it imports " +
 		"nothing of ours"},
@@ -215,7 +216,7 @@ var impureImports = []struct{ path, why string }{
 	{"github.com/eclipse/...", "return an effect; mqtt sends it"},
 }
 
-// unlinked lists packages that must not be part of a daemon. The package in `except` may import them, because the
+// unlinked lists packages that a daemon must not link. Only the package named in except may import them, because the
 // linker removes the unused code.
 var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", module + "/mqtt/broker/...", "", "the embedded broker is the laboratory's"},
@@ -256,7 +257,7 @@ func matches(pattern, path string) bool {
 	return path == base || tree && strings.HasPrefix(path, base+"/")
 }
 
-// roomOf returns the entry of rooms that matches a path inside the module.
+// roomOf returns the entry of rooms that matches a package path inside the module.
 func roomOf(path string) (room, bool) {
 	for _, r := range rooms {
 		if matches(r.path, path) {

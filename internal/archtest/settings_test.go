@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSettingsAreApplied checks that each key of agentd.yaml and coordinator.yaml has an effect: the program reads its
-// field in a function other than a check or a default.
+// TestSettingsAreApplied checks that each key of agentd.yaml and coordinator.yaml has an effect. A key has an effect if
+// the program reads the field of the key in a function other than a check or a default.
 func TestSettingsAreApplied(t *testing.T) {
 	for program, settings := range map[string]struct{ path, name string }{
 		"agentd":      {module + "/internal/settings", "Agent"},
@@ -40,10 +40,11 @@ func TestSettingsAreApplied(t *testing.T) {
 	}
 }
 
-// settingsKey is a key of a configuration file that contains a value and no further keys.
+// settingsKey is a key of a configuration file that holds a value and has no subkeys.
 type settingsKey struct{ key, field string }
 
-// settingsKeys returns the keys that are decoded into a type of settings. path is the key of the type, or "".
+// settingsKeys returns the keys that are decoded into the settings type t. path is the key under which t is decoded; it
+// is empty for the whole file.
 func settingsKeys(t types.Type, path string) []settingsKey {
 	for {
 		if elem, ok := t.Underlying().(interface{ Elem() types.Type }); ok {
@@ -76,7 +77,8 @@ func settingsKeys(t types.Type, path string) []settingsKey {
 	return keys
 }
 
-// fieldName identifies a field, since the type checker makes an object for it in each importing package.
+// fieldName returns a name that identifies a struct field across packages. The *types.Var cannot, because the type
+// checker creates a separate object for the field in each importing package.
 func fieldName(t *types.Named, field *types.Var) string {
 	return t.Obj().Pkg().Path() + "." + t.Obj().Name() + "." + field.Name()
 }
@@ -84,7 +86,7 @@ func fieldName(t *types.Named, field *types.Var) string {
 // withoutEffect matches the names of functions that only check settings, fill in defaults or read the file.
 var withoutEffect = regexp.MustCompile(`^(check|Check|validate|Validate|Default|Unmarshal)`)
 
-// addReadFields adds the names of the fields that functions of a file select. A conversion of a struct to another type
+// addReadFields adds the names of the fields that the functions in file read. A conversion of a struct to another type
 // reads all its fields.
 func addReadFields(info *types.Info, file *ast.File, readFields map[string]bool) {
 	assigned := map[ast.Expr]bool{} // left sides of assignments, which set a field but do not read it

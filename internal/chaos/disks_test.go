@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// small mounts a file system of this many KiB over a folder until the end of the test. It requires root.
+// small mounts a file system with a size of kib KiB over a folder until the end of the test. small requires root.
 func (p *plant) small(folder string, kib int) {
 	p.t.Helper()
 	if os.Getuid() != 0 {
@@ -37,7 +37,7 @@ func (p *plant) small(folder string, kib int) {
 	})
 }
 
-// fill uses up all free space of a folder, and returns a function that frees it again.
+// fill uses up all free space of a folder. fill returns a function that frees the space again.
 func (p *plant) fill(folder string) (free func()) {
 	p.t.Helper()
 	path := filepath.Join(p.Path(folder), "ballast")
@@ -115,7 +115,8 @@ func TestDisks(t *testing.T) {
 		}})
 }
 
-// damageEach damages each file of a stopped daemon's folder in each way, and restarts the daemon after each damage.
+// damageEach stops a daemon, damages one file of its folder in one way, and restarts the daemon. damageEach repeats
+// this for each file and each way.
 func damageEach(t *testing.T, damages []string, folder string, coordinator bool) string {
 	t.Helper()
 	p := newPlant(t, layout{agents: 3, quorum: 2, deadline: 20 * time.Second})
@@ -142,11 +143,11 @@ func damageEach(t *testing.T, damages []string, folder string, coordinator bool)
 			} else {
 				stopped++
 			}
-			if n := p.models(); n < models-1 { // one damaged model may have been moved aside
+			if n := p.models(); n < models-1 { // a damaged model may have been moved aside
 				t.Errorf("%s %s: of %d models %d are left", name, how, models, n)
 			}
 			p.copyFolder(sound, folder)
-			p.startOne(coordinator) // let agents and coordinator agree on the restored state
+			p.startOne(coordinator) // start the agents and the coordinator, so that they agree on the restored state
 			p.takeOver(coordinator)
 			p.killOne(coordinator)
 		}
@@ -157,7 +158,7 @@ func damageEach(t *testing.T, damages []string, folder string, coordinator bool)
 	return fmt.Sprintf("%d damages: all continue", tried)
 }
 
-// takeOver makes the restored copy of the coordinator's folder the newest state again.
+// takeOver makes the restored copy of the coordinator's folder the newest state.
 func (p *plant) takeOver(coordinator bool) {
 	p.t.Helper()
 	if !coordinator {
@@ -165,7 +166,7 @@ func (p *plant) takeOver(coordinator bool) {
 		return
 	}
 	select {
-	case <-p.lead.Ended: // the coordinator refuses an older copy with status 78
+	case <-p.lead.Ended: // the coordinator rejects an outdated copy with exit status 78
 		p.startLead("--take-over")
 	case <-time.After(3 * time.Second):
 	}
@@ -188,8 +189,8 @@ func (p *plant) startOne(coordinator bool) {
 	}
 }
 
-// survives starts a damaged daemon and reports whether it continues. Otherwise it must end with status 78 and name a
-// command to run.
+// survives starts a daemon with damaged files and reports whether the daemon continues to work. If it does not, it must
+// exit with status 78 and name a command that repairs the state.
 func (p *plant) survives(coordinator bool, what string) bool {
 	p.t.Helper()
 	if !coordinator {
@@ -222,7 +223,8 @@ func (p *plant) survives(coordinator bool, what string) bool {
 	}
 }
 
-// filesOf returns the regular files of a folder that the test damages: the newest model and all other files.
+// filesOf returns the regular files of a folder that the test damages: the newest model with its record, and all files
+// that are not models.
 func (p *plant) filesOf(folder string) (names []string) {
 	p.t.Helper()
 	var models []string
@@ -245,12 +247,12 @@ func (p *plant) filesOf(folder string) (names []string) {
 	return append(names, models[max(0, len(models)-2):]...) // keep only the newest model and its record
 }
 
-// damage damages a file. It returns false if this damage is not possible.
+// damage damages a file in the way that how names. It returns false if the file cannot be damaged in this way.
 func (p *plant) damage(path, older, how string) bool {
 	p.t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return false // the file is missing in the restored folder
+		return false // the restored folder does not contain the file
 	}
 	switch how {
 	case "deleted":
@@ -278,7 +280,7 @@ func (p *plant) damage(path, older, how string) bool {
 	return true
 }
 
-// copyFolder replaces a folder by a copy of another. Relative names refer to the federation's folder.
+// copyFolder replaces the folder to by a copy of the folder from. Relative names refer to the federation's folder.
 func (p *plant) copyFolder(from, to string) {
 	p.t.Helper()
 	abs := func(name string) string {

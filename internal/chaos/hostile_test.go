@@ -14,13 +14,13 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// recorded holds recorded messages of the federation for replay.
+// recorded contains messages that were recorded from the federation, for replay.
 type recorded struct {
 	mu       sync.Mutex
 	messages []mqtt.Message
 }
 
-// record records the newest messages of the federation until the end of the test.
+// record subscribes to the messages of the federation and keeps the newest of them until the end of the test.
 func (p *plant) record() *recorded {
 	p.t.Helper()
 	conn := p.stranger("recorder")
@@ -40,7 +40,7 @@ func (p *plant) record() *recorded {
 	return &r
 }
 
-// any returns a copy of a random recorded message.
+// any returns a copy of a randomly selected recorded message.
 func (r *recorded) any(rng *rand.Rand) mqtt.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *recorded) any(rng *rand.Rand) mqtt.Message {
 	return m
 }
 
-// stranger connects a client that is not in the list of agents.
+// stranger connects a client that is not in the coordinator's list of agents.
 func (p *plant) stranger(name string) mqtt.Conn {
 	p.t.Helper()
 	conn, err := mqtt.Dial(p.t.Context(),
@@ -62,7 +62,7 @@ func (p *plant) stranger(name string) mqtt.Conn {
 	return conn
 }
 
-// flood sends messages for the given time, and returns their number.
+// flood sends messages for the duration long and returns the number of messages sent.
 func (p *plant) flood(long time.Duration, next func(rng *rand.Rand) mqtt.Message) int64 {
 	p.t.Helper()
 	var sent atomic.Int64

@@ -14,7 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// tensors returns a digest of the numbers in a model file. It ignores the metadata, which may contain times and places.
+// tensors returns a digest of the parameters in a model file. The digest excludes the metadata, which may contain times
+// and paths.
 func tensors(t *testing.T, file []byte) string {
 	t.Helper()
 	all, _, err := store.DecodeSafetensors(file)
@@ -29,7 +30,8 @@ func tensors(t *testing.T, file []byte) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// sameAsUndisturbed checks that the newest model equals the model of a federation of the same layout without faults.
+// sameAsUndisturbed checks that the newest model is equal to the model of a second federation with the same layout but
+// without faults.
 func (p *plant) sameAsUndisturbed(l layout) (version uint64) {
 	p.t.Helper()
 	version = p.version()
@@ -68,7 +70,7 @@ func TestKills(t *testing.T) {
 	for _, c := range []struct {
 		name, what    string
 		hidden, kills int
-		most          time.Duration // longest time until the kill
+		most          time.Duration // maximum time until the process is killed
 	}{
 		{"kill_coordinator", "coordinator `kill -9`, model of 12 bytes", 0, 40, 300 * time.Millisecond},
 		{"kill_coordinator_large", "coordinator `kill -9`, model of 1 MB", 65_000, 10, 3 * time.Second},
@@ -121,7 +123,7 @@ func TestKills(t *testing.T) {
 		}})
 }
 
-// median returns the median, rounded for a table.
+// median returns the median duration, rounded for a table.
 func median(all []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[len(sorted)/2].Round(10 * time.Millisecond)

@@ -12,12 +12,13 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestLiars runs a hundred rounds in which one of seven devices sends false data. The score must stay above a bound.
+// TestLiars runs one hundred rounds in which one of seven devices sends false data. The score of the model must stay
+// above a lower bound.
 func TestLiars(t *testing.T) {
 	for _, c := range []struct {
 		name, what string
-		how        []string // options of fedlab fleet
-		kind       string   // kind of the rounds in which lies are counted; empty if the device sends none
+		how        []string // options for the command fedlab fleet
+		kind       string   // kind of the rounds in which false updates are counted; empty if the device sends none
 		round      string
 	}{
 		{"lie_statistics", "1 of 7 lies in the statistics round: means 10⁶, no spread",

@@ -46,8 +46,8 @@ type layout struct {
 	round    string        // additional keys of the section round
 }
 
-// Every agent takes the same number of local steps on all of its rows, so that a model depends only on the set of
-// updates.
+// All agents take the same number of local steps on all of their rows. Therefore the model depends only on the set of
+// updates, and not on timing.
 const task = `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 30s, min: 3, max: 3}, step_size: {constant: 0.05}, model: {%s}}`
 
 func newPlant(t *testing.T, l layout) *plant {
@@ -123,7 +123,7 @@ func (p *plant) stop() {
 	p.lead.Stop(p.t, syscall.SIGTERM, 0)
 }
 
-// lie starts the device that sends false data.
+// lie starts the device that sends false data, with additional command-line arguments.
 func (p *plant) lie(how ...string) *testkit.Process {
 	p.t.Helper()
 	fleet := []string{"fleet", "--agents", "1", "--config", p.Path("liar.yaml"),
@@ -131,7 +131,7 @@ func (p *plant) lie(how ...string) *testkit.Process {
 	return p.Start(p.t, "fedlab", append(fleet, how...)...)
 }
 
-// line is a line of history.jsonl.
+// line is one line of history.jsonl, the coordinator's record of rounds.
 type line struct {
 	Run      uint64
 	Round    uint64
@@ -174,7 +174,7 @@ func (p *plant) version() uint64 {
 	return 0
 }
 
-// r2 returns the newest model's score on the held-out rows.
+// r2 returns the coefficient of determination (R²) of the newest model on the held-out rows.
 func (p *plant) r2() float64 {
 	for _, l := range slices.Backward(p.history()) {
 		if l.R2 != nil {
@@ -194,7 +194,7 @@ func (p *plant) abandoned() (n int) {
 	return n
 }
 
-// await waits until the newest model has at least this version, and returns the waiting time.
+// await waits until the newest model has at least the given version, and returns the waiting time.
 func (p *plant) await(version uint64, long time.Duration) time.Duration {
 	p.t.Helper()
 	began := time.Now()
@@ -203,7 +203,7 @@ func (p *plant) await(version uint64, long time.Duration) time.Duration {
 	return time.Since(began)
 }
 
-// goOn waits for n more models.
+// goOn waits until the coordinator has produced n more models.
 func (p *plant) goOn(n int, long time.Duration) time.Duration {
 	p.t.Helper()
 	return p.await(p.version()+uint64(n), long)
@@ -222,15 +222,15 @@ func (p *plant) status() string {
 	return out + errs
 }
 
-// pause waits for a time that is part of the fault, such as the downtime of the broker.
+// pause waits for a duration that is part of the fault, such as the downtime of the broker.
 func pause(d time.Duration) { <-time.After(d) }
 
-// between draws a random duration.
+// between returns a random duration between least and most.
 func (p *plant) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(p.rng.Int64N(int64(most-least)))
 }
 
-// answers returns the status code of a page of the coordinator.
+// answers returns the HTTP status code of a page that the coordinator serves.
 func (p *plant) answers(page string) int {
 	r, err := http.Get(strings.TrimSuffix(p.url, "/metrics") + page)
 	if err != nil {
@@ -241,7 +241,7 @@ func (p *plant) answers(page string) int {
 	return r.StatusCode
 }
 
-// model returns the hash of the model of a version, as listed by the coordinator.
+// model returns the hash of the model with the given version, as listed by the coordinator.
 func (p *plant) model(version uint64) string {
 	p.t.Helper()
 	file := p.Path(fmt.Sprintf("model-%d.safetensors", version))

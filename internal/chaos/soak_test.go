@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// TestSoak injects a fault every few seconds for the given time. One device sends false data from the beginning.
+// TestSoak injects a fault every few seconds for a configured duration. One device sends false data from the beginning.
 func TestSoak(t *testing.T) {
 	results.run(t, fault{"soak", "all faults at random, for `SOAK` (5m by default), with one liar",
 		"rounds continue after each fault; the coordinator uses less than 128 MB and leaks no file; R² above 0.9",
@@ -52,9 +52,9 @@ func TestSoak(t *testing.T) {
 		}})
 }
 
-const quiet = "quiet times" // the name of the disturbance without a fault
+const quiet = "quiet times" // name of the disturbance that injects no fault
 
-// disturbance is a fault of the soak test.
+// disturbance is one kind of fault that the soak test injects.
 type disturbance struct {
 	name        string
 	disturbance func()

@@ -11,19 +11,20 @@ import (
 	"testing"
 )
 
-// fault is a row of the table: a fault, and the promised behaviour of fedmesh.
+// fault is one row of the table in the documentation: a fault and the behaviour of fedmesh that the documentation
+// promises.
 type fault struct {
 	name, what, promise string
 	try                 func(t *testing.T) (seen string)
 }
 
-// result is a fault with the observed behaviour.
+// result is a fault with the behaviour of fedmesh that the test observed.
 type result struct {
 	fault
 	seen string
 }
 
-// board collects results in the order of the faults.
+// board collects the results of all faults, in the order of the faults.
 type board struct {
 	mu   sync.Mutex
 	rows []result
@@ -31,7 +32,7 @@ type board struct {
 
 var results board
 
-// run tests a fault as a subtest. It adds a row to the board only if the promise held.
+// run tests a fault as a subtest. It adds a row to the board only if fedmesh behaved as promised.
 func (b *board) run(t *testing.T, f fault) {
 	t.Helper()
 	t.Run(f.name, func(t *testing.T) {
@@ -61,7 +62,7 @@ const (
 	tableEnd   = "<!-- end of the table -->\n"
 )
 
-// write replaces the table in a Markdown file. The rows of faults that were not tested are kept.
+// write replaces the table in a Markdown file. The rows of faults that were not tested in this run are kept.
 func (b *board) write(path string) error {
 	old, err := os.ReadFile(path)
 	if err != nil {
@@ -77,7 +78,7 @@ func (b *board) write(path string) error {
 	return os.WriteFile(path, []byte(string(before)+tableBegin+merged+tableEnd+string(after)), 0o644)
 }
 
-// merge replaces old rows by new rows of the same command, and appends the other new rows.
+// merge replaces each old row by the new row with the same command, and appends the remaining new rows.
 func merge(old, fresh string) string {
 	command := func(row string) string { return row[strings.LastIndex(strings.TrimRight(row, " |\n"), "|")+1:] }
 	rows := strings.SplitAfter(fresh, "\n")

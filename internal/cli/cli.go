@@ -68,7 +68,7 @@ func runRootCommand(ctx context.Context, root *cobra.Command, args []string) int
 	case errors.As(err, &bad):
 		return config.ExitBadConfig
 	case errors.As(err, &usageError{}), cmd == root:
-		// the root command itself cannot fail, so this is an unknown command
+		// The root command itself cannot fail, so the error is an unknown command.
 		fmt.Fprintf(root.ErrOrStderr(), "see '%s --help'\n", cmd.CommandPath())
 		return exitUsage
 	}
@@ -131,11 +131,11 @@ func (l *ConfigLoader) addConfigFileFlag(cmd *cobra.Command, program string) {
 // DefaultConfigFile returns the default path of a program's configuration file.
 func DefaultConfigFile(program string) string { return "/etc/" + program + "/" + program + ".yaml" }
 
-// Overrides is the value of the flag --set: configuration keys with their values. Unlike pflag's maps, it does not
-// split at commas, because they separate the elements of a list.
+// Overrides is the value of the flag --set: configuration keys with their values. Unlike pflag's map flags, it does not
+// split the value at commas, because commas separate the elements of a list.
 type Overrides map[string]string
 
-// String implements pflag.Value. It is empty, so that the help shows no default.
+// String implements pflag.Value. It returns "", so that the help text shows no default.
 func (o *Overrides) String() string { return "" }
 
 // Type implements pflag.Value.

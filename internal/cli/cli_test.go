@@ -16,14 +16,14 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// toy is a small configuration.
+// toy is the small configuration of the program under test.
 type toy struct {
 	Name     string        `yaml:"name"`
 	Password config.Secret `yaml:"password"`
 	Columns  []string      `yaml:"columns"`
 }
 
-// Validate implements the loader's validation.
+// Validate implements the validation method that config.Load calls.
 func (s *toy) Validate() error {
 	if s.Name == "" {
 		return &spec.FieldError{Key: "name", Problem: "is empty"}
@@ -31,7 +31,7 @@ func (s *toy) Validate() error {
 	return nil
 }
 
-// try runs a command line of a small program.
+// try runs a command line of a small test program.
 func try(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	load := func(l *ConfigLoader) (any, error) {

@@ -14,8 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// TestJournal checks that errors are written to journald one per line, with their priority and location in the file. A
-// program that only inherited the variable writes for a terminal.
+// TestJournal checks that errors are written to journald one per line, with their priority and their location in the
+// file. A program that inherited the variable JOURNAL_STREAM but whose output is not connected to journald must write
+// for a terminal.
 func TestJournal(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("nmae: b\ncolunms: [a]\n"), 0o600); err != nil {

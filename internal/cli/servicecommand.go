@@ -22,7 +22,8 @@ type ServiceConfig interface {
 	FilesByKey() map[string]string
 }
 
-// ServiceCommand returns a program's "service" command. unit describes the systemd service that the packages install.
+// ServiceCommand returns a program's "service" command. unit describes the systemd service that the distribution
+// packages install.
 func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *ConfigLoader) (S, error)) *cobra.Command {
 	act := func(use, short string, do func(*service.Service) error) *cobra.Command {
 		return &cobra.Command{
@@ -118,7 +119,7 @@ add --manager.`,
 	}
 	l.addConfigFileFlag(cmd, unit.Program)
 	if runtime.GOOS != "linux" {
-		unit.User = "" // the unit's default user applies to systemd only
+		unit.User = "" // the unit's default user applies only to systemd
 	}
 	cmd.Flags().StringVar(&unit.User, "user", unit.User, "user that runs the service; it must exist")
 	cmd.Flags().BoolVar(&now, "now", false, "start the service after installing it")

@@ -10,13 +10,13 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// served is the configuration of a program that can run as a service.
+// served is the configuration of a test program that can run as a service.
 type served struct{ folder string }
 
 func (s served) StateFolder() string         { return s.folder }
 func (served) FilesByKey() map[string]string { return map[string]string{} }
 
-// TestPrepare checks the settings that differ from a package's service.
+// TestPrepare checks the settings that differ from the service that a distribution package installs.
 func TestPrepare(t *testing.T) {
 	for _, tt := range []struct{ config, folder, hasNot, has string }{
 		{"/etc/agentd/agentd.yaml", "/var/lib/agentd", "--config", ""},
@@ -44,7 +44,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestInstallChecksFirst checks that an invalid configuration is rejected first, whatever the service manager.
+// TestInstallChecksFirst checks that the install command rejects an invalid configuration first, so that the error is
+// the same with every service manager.
 func TestInstallChecksFirst(t *testing.T) {
 	root := GroupCommand("toy", "", ServiceCommand(systemd.Agent(),
 		func(*ConfigLoader) (ServiceConfig, error) { return nil, errors.New("bad configuration") }))
@@ -56,7 +57,7 @@ func TestInstallChecksFirst(t *testing.T) {
 	}
 }
 
-// TestManagerIsOfPrint checks that --manager is rejected for commands where it has no effect.
+// TestManagerIsOfPrint checks that commands on which the flag --manager has no effect reject it.
 func TestManagerIsOfPrint(t *testing.T) {
 	root := GroupCommand("toy", "", ServiceCommand(systemd.Agent(), func(*ConfigLoader) (ServiceConfig, error) {
 		t.Error("the configuration is read first")

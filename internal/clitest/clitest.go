@@ -26,7 +26,7 @@ func Run(root *cobra.Command, args ...string) (code int, stdout, stderr string) 
 	return code, out.String(), errs.String()
 }
 
-// dir is the output folder of WriteManual. date is the date that the manual pages show.
+// Flags of the test binary: dir is the output folder of WriteManual, and date is the date that the manual pages show.
 var (
 	dir  = flag.String("manual", "", "write manual pages and completions into this folder")
 	date = flag.String("manual.date", "1970-01-01", "the date on the manual pages")

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// FillSampleConfig returns a commented sample file with new values of some keys. A commented-out key and the sections
-// around it are uncommented. Comments are kept, except the marks (yours) and (example) of a changed key. It panics if
-// the sample does not contain a key, because the caller provides both.
+// FillSampleConfig returns a commented sample file with new values for some keys. If a changed key or the section
+// around it is commented out, the function removes the comment sign. It keeps all comments, except the marks (yours)
+// and (example) of a changed key. It panics if the sample does not contain a key, because the caller provides both.
 func FillSampleConfig(sample []byte, values map[string]any) []byte {
 	lines := strings.Split(string(sample), "\n")
 	texts := map[string]string{}
@@ -26,8 +26,8 @@ func FillSampleConfig(sample []byte, values map[string]any) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// fillLines writes values, as YAML, into the lines of their keys and removes them from values. If commented is set, it
-// also uses lines that are commented out.
+// fillLines writes values, as YAML, into the lines of their keys and removes the written values from the map. If
+// commented is set, it also uses lines that are commented out.
 func fillLines(lines []string, values map[string]string, commented bool) {
 	var path []string
 	var at []int // lines of the sections in path
@@ -38,7 +38,7 @@ func fillLines(lines []string, values map[string]string, commented bool) {
 		}
 		depth := len(m[1]+m[3]) / 2
 		if depth > len(path) {
-			continue // not a key: a sentence with a colon
+			continue // not a key, but a sentence with a colon
 		}
 		path, at = append(path[:depth], m[4]), append(at[:depth], i)
 		key := strings.Join(path, ".")
@@ -56,9 +56,10 @@ func fillLines(lines []string, values map[string]string, commented bool) {
 	}
 }
 
-// EditConfigText returns a configuration file with new values of some keys, in command-line syntax. All other text and
-// the comments are kept. fresh returns a pointer to a struct with the defaults, whose type must not have Validate. path
-// names the file in errors. It returns an error for an invalid value or a file that cannot be edited automatically.
+// EditConfigText returns a configuration file with new values for some keys. The values use the syntax of the command
+// line. All other text, including comments, is unchanged. fresh returns a pointer to a struct with the defaults; the
+// struct must not have a Validate method. path names the file in errors. EditConfigText returns an error if a value is
+// invalid or if the file cannot be edited automatically.
 func EditConfigText(path string, file []byte, values map[string]string, fresh func() any) ([]byte, error) {
 	before, after, is := fresh(), fresh(), fresh()
 	err := Load(before, Source{Path: path, Text: file})
@@ -110,9 +111,9 @@ func applyChangesToText(file []byte, changes []Change) (text []byte, byHand stri
 	return []byte(strings.Join(lines, "\n")), strings.Join(all, "; ")
 }
 
-// sampleKeyPattern matches the line of a key, which may be commented out. The groups are the indentation, "#", the
-// indentation in a commented-out section (two spaces per section, while a sentence has one space), the key, the value,
-// the trailing comment and the comment's text.
+// sampleKeyPattern matches the line of a key, which may be commented out. The groups are: the indentation, "#", the
+// indentation after "#", the key, the value, the trailing comment, and the text of that comment. The indentation after
+// "#" has two spaces per section, whereas a commented sentence starts with one space.
 var sampleKeyPattern = regexp.MustCompile(`^( *)(#?)((?:  )*)(\w+):(.*?)(\s+# (?:\((?:yours|example)\) ?)?(.*))?$`)
 
 // commentedLinePattern matches the beginning of a commented-out line.
@@ -131,8 +132,8 @@ var plainURLPattern = regexp.MustCompile(`^[a-z]+://[A-Za-z0-9./_-]+:[0-9]+$`)
 // exampleMarkPattern matches the mark "(yours)" or "(example)" in the comment line above a key.
 var exampleMarkPattern = regexp.MustCompile(`^( *# )\((?:yours|example)\) `)
 
-// replaceLineValue returns a key's line with the new value. m is the match of sampleKeyPattern, and a trailing comment
-// keeps its column if the value leaves enough room.
+// replaceLineValue returns a key's line with the new value. m is the match of sampleKeyPattern. A trailing comment
+// stays in its column if the new value is short enough.
 func replaceLineValue(m []string, value string) string {
 	line := fmt.Sprintf("%s%s%s: %s", m[1], m[3], m[4], value)
 	if m[7] == "" {

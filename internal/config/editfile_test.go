@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestFill checks that comments, marks and the lines of other keys are kept as in a handwritten edit.
+// TestFill checks that FillSampleConfig keeps comments, marks and the lines of other keys, as a user editing by hand
+// would.
 func TestFill(t *testing.T) {
 	const sample = `# A sentence: with a colon.
 name: air       # (yours) for people
@@ -53,8 +54,8 @@ url: tcp://10.0.0.1:1883
 	FillSampleConfig([]byte(sample), map[string]any{"round.nothing": 1})
 }
 
-// TestEdit checks that keys get their values in files of any layout, and that all other text, including comments, is
-// kept.
+// TestEdit checks that EditConfigText sets keys in files of any layout, and that it keeps all other text, including
+// comments.
 func TestEdit(t *testing.T) {
 	type broker struct {
 		URL string `yaml:"url"`

@@ -11,17 +11,19 @@ import (
 
 // Error is a problem of a configuration and its location.
 type Error struct {
-	// Origin is where the value was set: the file's path, "environment NAME", "command line" or "defaults".
+	// Origin is the source of the invalid value: the path of the file, "environment NAME", "command line" or
+	// "defaults".
 	Origin string
-	// Line and Column are counted from 1, columns in characters. Both are zero if the problem is not in a file.
+	// Line and Column are the position in the file, counted from 1. Column counts characters. Both are zero if the
+	// problem is not in a file.
 	Line, Column int
-	// Problem describes the problem: `unknown key "particpants"`.
+	// Problem describes the problem, for example `unknown key "particpants"`.
 	Problem string
-	// Hint suggests a fix if one is known: `did you mean "participants"?`.
+	// Hint suggests a fix, for example `did you mean "participants"?`. Hint is empty if no fix is known.
 	Hint string
 	// Excerpt is the line of the file, with secrets redacted. It is "" if the problem has no location in a file.
 	Excerpt string
-	// Err is the cause, such as a file that does not exist; usually nil.
+	// Err is the underlying error, for example that a file does not exist. Err is usually nil.
 	Err error
 }
 
@@ -67,8 +69,8 @@ func ErrorLines(err error) []string {
 // Unwrap returns the cause, for errors.Is.
 func (e *Error) Unwrap() error { return e.Err }
 
-// excerptWindow returns at most 120 printable characters of line around column. indent is the white space that places a
-// caret under that column.
+// excerptWindow returns a part of line around column, with at most 120 printable characters. indent is the white space
+// that must precede a caret to place it under column.
 func excerptWindow(line string, column int) (text, indent string) {
 	const width, before = 120, 60
 	runes := []rune(line)

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// badFile is a file and its complete error message, including excerpt and caret.
+// badFile is an invalid configuration file and the complete error message expected for it, including excerpt and caret.
 type badFile struct{ name, yaml, want string }
 
 func wantErrors(t *testing.T, tests []badFile) {
@@ -231,7 +231,7 @@ c.yaml:1:2: complex keys ("? key") are not supported; write the value without th
     |  ^`},
 }
 
-// TestCaret checks the caret for tabs, accents, Windows line ends and long lines.
+// TestCaret checks the position of the caret in lines with tabs, accents or Windows line ends, and in long lines.
 func TestCaret(t *testing.T) { wantErrors(t, caretErrors) }
 
 var caretErrors = []badFile{

@@ -12,9 +12,9 @@ var (
 	secretPattern         = regexp.MustCompile(`(?i)pass|secret|token|credential|private`)
 )
 
-// redactedExcerpt returns a line with secrets redacted, including passwords in URLs, because errors are logged. It
-// searches the text, because no syntax tree is available after a syntax error. An unknown key whose name resembles a
-// secret is treated as one.
+// redactedExcerpt returns a line of the file with secrets redacted, because errors are logged. Passwords in URLs are
+// also redacted. The function searches the text, because no syntax tree is available after a syntax error. An unknown
+// key whose name resembles the key of a secret is treated as a secret.
 func (d *configText) redactedExcerpt(line int) string {
 	// The replacement has the same length as the original, so the caret still points to the correct column.
 	text := urlCredentialsPattern.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
@@ -29,7 +29,7 @@ func (d *configText) redactedExcerpt(line int) string {
 			if i == line-1 {
 				return text[:k[1]] + redacted
 			}
-			return redacted // the line continues a secret value that started above
+			return redacted // the line continues a secret value that started in an earlier line
 		}
 		if keys != nil {
 			break

@@ -1,9 +1,9 @@
 // Package config fills a daemon's configuration struct strictly, and prints it.
 //
-// Sources are read in a fixed order, and each overrides the previous one: the defaults already in the struct, the YAML
-// file, the environment, the command line. Invalid input is never ignored: an unknown or repeated key, a value of the
-// wrong type, a second YAML document, an unknown environment variable, an alias or an emptied file is an [Error] that
-// names its origin (file, line and column, variable or flag). All errors are reported together, joined.
+// Sources are read in a fixed order, and each source overrides the previous source: the defaults already in the struct,
+// the YAML file, the environment, the command line. Invalid input is never ignored: an unknown or repeated key, a value
+// of the wrong type, a second YAML document, an unknown environment variable, an alias or an emptied file is an [Error]
+// that names its origin (file, line and column, variable or flag). All errors are reported together, joined.
 //
 // The package does not depend on the daemons. A configuration struct names each exported field's key in a yaml tag
 // (`yaml:"-"` hides a field). The supported field types are: string, bool, the integer and float kinds, [time.Duration]
@@ -43,8 +43,8 @@ type Source struct {
 	// is "", no variable is read. Lists and maps are written as in the file, [a, b] and {k: v}. A list may also be
 	// a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=c:d.
 	EnvPrefix string
-	// IgnoredVariables lists variables with the prefix that set no key, such as AGENTD_CONFIG, the path itself. Any
-	// other unknown variable with the prefix is an error.
+	// IgnoredVariables lists variables that have the prefix but set no key, such as AGENTD_CONFIG, which contains the
+	// path of the file. Any other unknown variable with the prefix is an error.
 	IgnoredVariables []string
 	// Environ is the environment in the form of os.Environ.
 	Environ []string
@@ -52,12 +52,12 @@ type Source struct {
 	Overrides map[string]string
 }
 
-// Load fills cfg from src. cfg is a pointer to a struct with the defaults. If all sources could be read, Load then
-// calls cfg's method Validate() error, if it has one. Validate joins [*spec.FieldError] values. Each is reported at the
-// location where its key was set.
+// Load fills cfg from src. cfg is a pointer to a struct with the defaults. If all sources could be read, If cfg has a
+// method Validate() error, Load then calls this method. Validate joins [*spec.FieldError] values. Each is reported at
+// the location where its key was set.
 //
-// The returned error is an *[Error] or several joined. After an error the content of cfg is unspecified. To keep a
-// running configuration, load into a new struct.
+// The returned error is an *[Error], or several of them joined. After an error the content of cfg is unspecified. To
+// keep a running configuration, load into a new struct.
 func Load(cfg any, src Source) error {
 	root := structValueOf(cfg)
 	l := &loader{src: src, configValue: root, schema: newSchema(root.Type()), originByKey: map[string]origin{}}
@@ -88,8 +88,9 @@ type loader struct {
 	src         Source
 	configValue reflect.Value
 	schema      schema
-	fileText    *configText // nil if no file could be read
-	// where each key was last set; list elements and map entries have keys such as "agents[1]" and "labels.site"
+	fileText    *configText // text of the configuration file; nil if no file could be read
+	// originByKey contains the place where each key was last set. Elements of lists and maps have keys such as
+	// "agents[1]" and "labels.site".
 	originByKey map[string]origin
 	errs        []error
 	// pendingListEntryFills sets the lists whose entries inherit values from the whole configuration. These functions
@@ -97,7 +98,7 @@ type loader struct {
 	pendingListEntryFills []func()
 }
 
-// origin is the source of a value. line and column are zero outside a file.
+// origin is the source of a value. line and column are zero if the value does not come from a file.
 type origin struct {
 	sourceName   string
 	line, column int
@@ -107,7 +108,7 @@ func (l *loader) recordError(at origin, problem, hint string) {
 	l.errs = append(l.errs, l.fileText.errorAt(at, problem, hint))
 }
 
-// recordKeyError is like recordError with the key path before the problem.
+// recordKeyError records an error like recordError, with the path of the key before the problem.
 func (l *loader) recordKeyError(at origin, key, problem, hint string) {
 	l.recordError(at, key+": "+problem, hint)
 }
@@ -174,8 +175,8 @@ func (l *loader) loadCommandLine() {
 	}
 }
 
-// overrideField replaces the value of a field and removes the recorded origins of the previous list elements and map
-// entries.
+// overrideField replaces the value of a field. It also removes the recorded origins of the elements that the previous
+// list or map contained.
 func (l *loader) overrideField(f *schemaField, text string, at origin) {
 	maps.DeleteFunc(l.originByKey, func(key string, _ origin) bool {
 		return strings.HasPrefix(key, f.key+"[") || strings.HasPrefix(key, f.key+".")

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// settings has one key of every supported kind.
+// settings is a configuration with one key of every supported kind.
 type settings struct {
 	Broker broker            `yaml:"broker"`
 	Task   task              `yaml:"task"`
@@ -55,7 +55,7 @@ func defaults() settings {
 	}
 }
 
-// load writes yaml to c.yaml in a new current directory, so that errors name the file "c.yaml", and loads it.
+// load writes yaml to the file c.yaml in a new working directory and loads it. Errors therefore name the file "c.yaml".
 func load(t *testing.T, yaml string, src config.Source) (settings, error) {
 	t.Helper()
 	t.Chdir(t.TempDir())

@@ -13,11 +13,12 @@ func closestName(name string, candidates []string) string {
 }
 
 func normalizeKey(key string) string {
-	const most = 200 // longer than any key, to limit the cost of long input
+	const most = 200 // maximum length of a name in bytes; limits the cost of long input and is longer than any key
 	return strings.ToLower(strings.ReplaceAll(key[:min(len(key), most)], "-", "_"))
 }
 
-// didYouMean returns the hint for a key suggested by closestName, or "" without a suggestion.
+// didYouMean returns the hint for a key suggested by closestName. didYouMean returns "" if closestName suggested no
+// key.
 func didYouMean(key string) string {
 	if key == "" {
 		return ""

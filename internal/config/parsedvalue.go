@@ -20,7 +20,7 @@ type parsedValue struct {
 type valueShape int
 
 const (
-	emptyKind valueShape = iota // a key without a value
+	emptyKind valueShape = iota // kind of the value of a key that is followed by nothing
 	scalarKind
 	listKind
 	mappingKind
@@ -47,7 +47,8 @@ func (v parsedValue) describe() string {
 	}
 }
 
-// parseNode converts a YAML node to a parsedValue. A null node has no position, so its value gets the origin at.
+// parseNode converts a YAML node to a parsedValue. The value of a null node, which has no position in the file, gets
+// the origin at.
 func (d *configText) parseNode(n ast.Node, at origin) parsedValue {
 	if n == nil || n.Type() == ast.NullType {
 		return parsedValue{origin: at}
@@ -132,8 +133,8 @@ func isFlowNotation(text string) bool {
 		strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}")
 }
 
-// asOverrideValue converts a value in YAML notation to a value from the environment or the command line. All parts of
-// the value get the origin at, and unquoted numbers are also accepted as text.
+// asOverrideValue converts a value in YAML notation to a value from an environment variable or the command line. All
+// its parts get the origin at, and unquoted numbers are also accepted as text.
 func (v parsedValue) asOverrideValue(at origin) parsedValue {
 	v.origin = at
 	if v.style == plainStyle {
@@ -148,7 +149,7 @@ func (v parsedValue) asOverrideValue(at origin) parsedValue {
 	return v
 }
 
-// splitList splits a,b,c. An empty text is an empty list.
+// splitList splits a comma-separated list. splitList returns an empty list for an empty text.
 func splitList(text string) []string {
 	if text == "" {
 		return nil

@@ -55,7 +55,8 @@ func (s scalar) isNumberOrBool() bool {
 		errors.Is(intErr, strconv.ErrRange)
 }
 
-// parseInto parses s into dst. On failure it returns the problem and a hint. Neither contains a secret.
+// parseInto parses s into dst. If it fails, it returns the problem and a hint. The problem and the hint never contain a
+// secret.
 func (s scalar) parseInto(dst reflect.Value) (problem, hint string) {
 	problem = "want " + describeExpectedForm(dst.Type()) + ", got " + s.displayText()
 	switch dst.Type() {
@@ -110,7 +111,7 @@ func (s scalar) parseSecretInto(dst reflect.Value) (problem, hint string) {
 	return "", ""
 }
 
-// unitHint returns a hint for an invalid quantity, usually that its unit is missing.
+// unitHint returns a hint for an invalid quantity. The usual problem is a missing unit.
 func (s scalar) unitHint(unit, other, units string) string {
 	if s.text != "" && strings.Trim(s.text, "0123456789") == "" {
 		return fmt.Sprintf("add a unit: %s%s or %s%s", s.text, unit, s.text, other)
@@ -141,7 +142,7 @@ func (s scalar) parsePlainInto(dst reflect.Value) bool {
 	default:
 		v, err := strconv.ParseFloat(s.text, dst.Type().Bits())
 		dst.SetFloat(v)
-		return err == nil && strings.Trim(s.text, "0123456789+-.eE") == "" // no Inf, NaN or hexadecimal numbers
+		return err == nil && strings.Trim(s.text, "0123456789+-.eE") == "" // reject Inf, NaN and hexadecimal numbers
 	}
 }
 
@@ -163,7 +164,7 @@ func describeExpectedForm(t reflect.Type) string {
 		return "a finite number"
 	case k >= reflect.Uint && k <= reflect.Uint64:
 		return fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)>>(64-t.Bits()))
-	case k == reflect.Int || k == reflect.Int64: // an int has 32 bits on some devices, which is sufficient
+	case k == reflect.Int || k == reflect.Int64: // an int has 32 bits on some devices, which is enough for all settings
 		return "a whole number"
 	case k >= reflect.Int8 && k <= reflect.Int32:
 		most := int64(math.MaxInt64) >> (64 - t.Bits())

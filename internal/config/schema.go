@@ -22,13 +22,13 @@ func (f *schemaField) isSectionField() bool { return isSection(f.typ) }
 
 func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !isTextParser(t) }
 
-// envVariable returns the environment variable of a leaf, without the prefix.
+// envVariable returns the name of the environment variable that sets the leaf f, without the program's prefix.
 func (f *schemaField) envVariable() string {
 	return strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(f.key))
 }
 
-// fieldValueIn returns the value of field f in root. If an optional section on the path is nil, it creates the section
-// if make is set, and otherwise returns the invalid reflect.Value.
+// fieldValueIn returns the value of field f in root. If a section on the path is a nil pointer, it creates the section
+// if make is set; otherwise it returns the invalid reflect.Value.
 func (f *schemaField) fieldValueIn(root reflect.Value, make bool) reflect.Value {
 	v := root
 	for _, i := range f.structFieldIndex {
@@ -61,10 +61,11 @@ var (
 	oneOrMoreType = reflect.TypeFor[OneOrMore]()
 )
 
-// newSchema derives the keys from the struct type t. It panics if t is not a valid configuration.
+// newSchema derives the keys from the struct type t. newSchema panics if t is not a valid configuration.
 func newSchema(t reflect.Type) schema { return newSectionSchema(t, "") }
 
-// newSectionSchema is like newSchema for the struct type of a section. path is the prefix of the section's keys.
+// newSectionSchema derives the keys from the struct type of a section, like newSchema. path is the prefix of the
+// section's keys.
 func newSectionSchema(t reflect.Type, path string) schema {
 	s := schema{fieldByKey: map[string]*schemaField{}, leafByEnvVariable: map[string]*schemaField{}}
 	s.topLevelFields = s.readStructFields(t, path, nil)
@@ -114,7 +115,7 @@ func isSupportedType(t reflect.Type) bool {
 	case isTextParser(t):
 		return true
 	case t.Kind() == reflect.Slice && isSection(t.Elem()):
-		newSchema(t.Elem()) // newSchema panics if the type is not a valid section
+		newSchema(t.Elem()) // panics if the type of the list element is not a valid section
 		return true
 	case t.Kind() == reflect.Slice:
 		return isSupportedType(t.Elem())
@@ -150,7 +151,8 @@ func Changes(a, b any) []Change {
 	return all
 }
 
-// writtenAlike reports whether two values of a key are written in the same way, so that nil and empty lists are equal.
+// writtenAlike reports whether two values of a key have the same YAML notation. This makes nil lists and empty lists
+// equal.
 func writtenAlike(a, b reflect.Value) bool {
 	return isEmptyCollection(a) && isEmptyCollection(b) || reflect.DeepEqual(a.Interface(), b.Interface())
 }

@@ -13,9 +13,9 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret is text that must not be shown. It prints as "[redacted]" with every fmt verb, in slog, JSON and YAML. Only
-// the conversion string(s) reveals it. An empty secret prints as "". Secrets must be in exported fields, because fmt
-// cannot call methods of unexported ones.
+// Secret is text that must not be shown. It prints as "[redacted]" with every verb of package fmt, in slog, JSON and
+// YAML. Only the conversion string(s) reveals the text. An empty secret prints as "". Secrets must be in exported
+// fields, because fmt cannot call methods of unexported fields.
 type Secret string
 
 // String returns "[redacted]", or "" for the empty secret.
@@ -35,12 +35,14 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText implements encoding.TextMarshaler, so JSON and YAML contain the redacted text.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// ReadSecret returns the secret called name from the first of three places: value, from the key itself; file, the
-// content of the file in the *_file key; the file called name in credentialsDir ($CREDENTIALS_DIRECTORY, "" outside
-// systemd). White space around a file's content is trimmed. Without any of them the secret is empty.
+// ReadSecret returns a secret from the first of three places that contains the secret. The first place is value, the
+// value of the secret's key. The second place is file, whose path is the value of the *_file key. The third place is
+// the file called name in credentialsDir. credentialsDir is $CREDENTIALS_DIRECTORY, which systemd sets, or "". White
+// space around a file's content is removed. If no place contains the secret, ReadSecret returns an empty secret.
 //
-// It is an error if both value and file are set, or if a file is unreadable, empty or too large. A blank credential is
-// treated as missing. warning is set if other users may read file. The credentials directory is protected by systemd.
+// It returns an error if both value and file are set, or if a file is unreadable, empty or too large. A blank file in
+// credentialsDir is treated as missing. warning is set if other users may read file. It is never set for
+// credentialsDir, because systemd protects that folder.
 func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret, warning string, err error) {
 	switch {
 	case value != "" && file != "":
@@ -70,7 +72,7 @@ var errEmptySecret = errors.New("is empty")
 func readSecretFile(name, file string) (Secret, error) {
 	data, err := readSizeLimitedFile(file)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, err) // err contains the file name
+		return "", fmt.Errorf("%s: %w", name, err) // err already contains the file name
 	}
 	text := strings.TrimSpace(string(data))
 	if text == "" {

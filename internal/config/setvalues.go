@@ -10,8 +10,8 @@ import (
 // OneOrMore is a list of texts that may also be written as a single text. An empty text is an empty list.
 type OneOrMore []string
 
-// TextParser is implemented by pointers to fields that parse their own value from a text or a list of texts. The field
-// type itself must implement fmt.Stringer.
+// TextParser is implemented by pointers to fields that parse their own value from a text or a list of texts. The type
+// of the field itself, without the pointer, must implement fmt.Stringer.
 type TextParser interface {
 	// Parse sets the field from a single text or from the texts of a list. On failure it returns the index of the
 	// invalid text and the error.
@@ -44,11 +44,12 @@ func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaF
 			f.fieldValueIn(root, true)
 			l.setSection(root, v, f.sectionFields)
 		default:
-			if f.typ == secretType { // errors show the line of the key, not of the secret
+			// an error shows the line of the key, because the line of the value may contain the secret
+			if f.typ == secretType {
 				v.origin = e.keyOrigin
 			}
 			l.setField(f.key, f.fieldValueIn(root, true), v)
-			// errors in a list or map are reported at the key's line
+			// Errors in the elements of a list or map are reported at the line of the key.
 			if v.kind != scalarKind && !isTextParser(f.typ) {
 				l.originByKey[f.key] = e.keyOrigin
 			}
@@ -56,7 +57,8 @@ func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaF
 	}
 }
 
-// rejectDuplicateKeys returns the entries of a mapping without duplicate keys, which it reports as errors.
+// rejectDuplicateKeys returns the entries of a mapping without duplicate keys. rejectDuplicateKeys records an error for
+// each duplicate.
 func (l *loader) rejectDuplicateKeys(entries []mappingEntry) []mappingEntry {
 	first := map[string]origin{}
 	return slices.DeleteFunc(entries, func(e mappingEntry) bool {
@@ -162,8 +164,8 @@ func sharedEmbeddedField(root, entry reflect.Type) (own, of int, ok bool) {
 	return 0, 0, false
 }
 
-// copyOptionalSections replaces each pointer to an optional section with a pointer to a copy, so that list entries do
-// not share sections. Lists and maps need no copy, because they are only ever replaced.
+// copyOptionalSections replaces each pointer to an optional section by a pointer to a copy of the section, so that the
+// entries of a list share no sections. Lists and maps need no copy, because the loader only replaces them as a whole.
 func copyOptionalSections(section reflect.Value) {
 	for i := range section.NumField() {
 		f := section.Field(i)
@@ -184,7 +186,7 @@ func elementKey(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i)
 func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 	switch {
 	case v.kind == mappingKind &&
-		dst.Kind() == reflect.String: // inside braces, the YAML library reads [tcp://a:1] as keys
+		dst.Kind() == reflect.String: // inside braces, the YAML library parses [tcp://a:1] as a map
 		l.recordKeyError(v.origin, key, "want text, got "+v.describe(), "put text that contains a colon in quotes")
 	case v.kind != scalarKind:
 		l.recordKeyError(v.origin, key, "want "+describeExpectedForm(dst.Type())+", got "+v.describe(), "")

@@ -19,7 +19,8 @@ func (l *loader) addValidationErrors(err error) {
 		key := problem.Key
 		at, set := l.originOfKey(key)
 		if _, rest, entry := strings.Cut(key, "]."); entry && !set && l.schema.fieldByKey[rest] != nil {
-			// the list entry inherits this value from the top level, as other entries may
+			// The list entry inherits this value from the top level of the configuration, and other entries may inherit
+			// it too.
 			if _, above := l.originByKey[rest]; above {
 				key = rest
 				at, set = l.originOfKey(key)
@@ -53,7 +54,8 @@ func flattenErrors(err error) []error {
 	return all
 }
 
-// originOfKey returns the location where the key was set, or else the location of the nearest enclosing key.
+// originOfKey returns the location where the key was set. If the key was not set, it returns the location of the
+// nearest enclosing key that was set.
 func (l *loader) originOfKey(key string) (at origin, set bool) {
 	for k := key; k != ""; k = k[:max(strings.LastIndexAny(k, ".["), 0)] {
 		if at, ok := l.originByKey[k]; ok {
@@ -63,7 +65,7 @@ func (l *loader) originOfKey(key string) (at origin, set bool) {
 	return l.defaultOrigin(), false
 }
 
-// defaultOrigin returns the origin of problems without a key.
+// defaultOrigin returns the origin of problems that belong to no key.
 func (l *loader) defaultOrigin() origin {
 	if l.src.Path == "" {
 		return origin{sourceName: "defaults"}

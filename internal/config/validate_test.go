@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// checked rejects every value, so that a test sees the location of each error.
+// checked is a configuration whose validation rejects every value, so that a test can check the location of each error.
 type checked struct {
 	Task   task              `yaml:"task"`
 	TLS    tls               `yaml:"tls"`

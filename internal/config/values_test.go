@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// letters is a TextParser field: every text must be one letter.
+// letters is a TextParser field that accepts only texts of one letter.
 type letters struct {
 	texts []string
 	list  bool
@@ -100,7 +100,8 @@ func TestSelfReadingErrors(t *testing.T) {
 	}
 }
 
-// TestFlowOnTheCommandLine checks that lists and maps on the command line may be written as in the file.
+// TestFlowOnTheCommandLine checks that lists and maps on the command line may use the notation of the file: [a, b] and
+// {k: v}.
 func TestFlowOnTheCommandLine(t *testing.T) {
 	type fields struct {
 		Words  []string             `yaml:"words"`
@@ -140,7 +141,8 @@ func TestFlowOnTheCommandLine(t *testing.T) {
 	}
 }
 
-// TestWords checks that an invalid word is reported at its location, and that words are written unchanged.
+// TestWords checks a field with a fixed set of words. An invalid word must be reported at its location, and valid words
+// must be written unchanged.
 func TestWords(t *testing.T) {
 	type words struct {
 		Noise spec.NoiseLaw `yaml:"noise"`

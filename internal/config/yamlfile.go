@@ -18,17 +18,17 @@ import (
 
 const (
 	maxFile   = 1 << 20
-	maxTokens = 10_000 // about 3,000 keys; the parser needs quadratic time
+	maxTokens = 10_000 // enough for about 3,000 keys; the limit exists because the parser needs quadratic time
 )
 
 // configText is the text of a configuration file. Errors quote its lines.
 type configText struct {
 	path          string
 	lines         []string
-	isSecretByKey map[string]bool // whether a key has a secret value, by key name
+	isSecretByKey map[string]bool // reports for each key name whether its value is a secret
 }
 
-// readDocument reads and parses the source's file. The root is empty if the file contains only comments.
+// readDocument reads and parses the file of src. The returned root has no entries if the file contains only comments.
 func readDocument(src Source, s schema) (d *configText, root parsedValue, failure *Error) {
 	path := src.Path
 	d = &configText{path: path, isSecretByKey: map[string]bool{}}
@@ -41,7 +41,7 @@ func readDocument(src Source, s schema) (d *configText, root parsedValue, failur
 	}
 	if err != nil {
 		reason := err
-		if p := new(os.PathError); errors.As(err, &p) { // the error's origin already contains the path
+		if p := new(os.PathError); errors.As(err, &p) { // the origin of the error already contains the path
 			reason = p.Err
 		}
 		return d, root, &Error{Origin: path, Problem: "cannot read the file: " + reason.Error(), Err: err}
@@ -60,7 +60,7 @@ func readDocument(src Source, s schema) (d *configText, root parsedValue, failur
 	return d, root, failure
 }
 
-// findInvalidCharacter reports the first character that is not text.
+// findInvalidCharacter returns an error for the first character of the file that is not text, or nil.
 func (d *configText) findInvalidCharacter() *Error {
 	for i, line := range d.lines {
 		bad := strings.IndexFunc(line, isNotTextRune)
@@ -94,7 +94,8 @@ func readSizeLimitedFile(path string) ([]byte, error) {
 
 var errTooLarge = errors.New("the file is larger than 1 MiB")
 
-// isNotTextRune reports whether r is not text. This includes invalid UTF-8 and a U+FFFD from an earlier conversion.
+// isNotTextRune reports whether r is not text. U+FFFD is not text either, because it results from invalid UTF-8 or from
+// an earlier faulty conversion.
 func isNotTextRune(r rune) bool { return r != '\t' && unicode.IsControl(r) || r == utf8.RuneError }
 
 // errorAt returns an error for the given location and quotes the line there. d may be nil if the location is not in a
@@ -156,7 +157,7 @@ func (d *configText) parse() (root parsedValue, failure *Error) {
 	return d.parseNode(file.Docs[0].Body, origin{sourceName: d.path}), nil
 }
 
-// findUnsupportedToken reports the first token that is not allowed in a configuration.
+// findUnsupportedToken returns an error for the first token that is not allowed in a configuration, or nil.
 func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
 	if len(tokens) > maxTokens {
 		return d.errorAt(d.tokenOrigin(tokens[maxTokens]), "the file contains too many keys and values",
@@ -177,13 +178,15 @@ func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
 			return d.errorAt(d.tokenOrigin(t), "unexpected second document in the file",
 				"keep only one YAML document in the file")
 		default:
-			content = true // also after a leading "---": a second document would silently replace the first
+			// set also after a leading "---", so that a second document, which would silently replace the first, is
+			// detected
+			content = true
 		}
 	}
 	return nil
 }
 
-// syntaxError returns the YAML library's error, with hints for the two most common mistakes.
+// syntaxError returns the error of the YAML library, with a hint if the error is one of the two most common mistakes.
 func (d *configText) syntaxError(t *token.Token, message string) *Error {
 	hint := ""
 	switch {

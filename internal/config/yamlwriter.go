@@ -46,8 +46,8 @@ func writeFields(b *bytes.Buffer, fields []*schemaField, root reflect.Value, ind
 	}
 }
 
-// writeLeaf writes the value of a key. For a list of sections, it writes each entry on a separate line, or each key of
-// an entry if the entries inherit values from the whole configuration.
+// writeLeaf writes the value of a key. For a list of sections, it writes one line per entry. If the entries inherit
+// values from the whole configuration, it writes one line per key of an entry.
 func writeLeaf(b *bytes.Buffer, root, v reflect.Value, indent string) {
 	if v.Kind() != reflect.Slice || !isSection(v.Type().Elem()) || v.Len() == 0 {
 		b.WriteString(" " + formatYAMLValue(v) + "\n")
@@ -104,7 +104,8 @@ func formatYAMLValue(v reflect.Value) string {
 	}
 }
 
-// formatYAMLText omits the quotes if every YAML parser reads the text as a string.
+// formatYAMLText returns a text in YAML notation. It omits the quotes if every YAML parser reads the unquoted text as a
+// string.
 func formatYAMLText(text string) string {
 	if !unquotedTextPattern.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text,
 		plainStyle}).isNumberOrBool() {

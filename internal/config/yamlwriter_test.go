@@ -101,7 +101,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// reload checks that the output of WriteYAML is read back unchanged, except for the password and URLs with one.
+// reload checks that Load restores the configuration that WriteYAML has written. Only the password and URLs with a
+// password may differ, because they are redacted.
 func reload(t *testing.T, cfg settings) {
 	t.Helper()
 	cfg.Broker.Password = ""

@@ -16,8 +16,9 @@ func testBurst(t *testing.T, s subject) { burst(t, s, false) }
 // testBurstKilled kills the broker after some of the updates have been accepted.
 func testBurstKilled(t *testing.T, s subject) { burst(t, s, true) }
 
-// burst makes 2,500 agents upload concurrently over 50 sessions; the tag nightly doubles both. Mosquitto silently drops
-// messages beyond its queues. Finally every update must be accepted and stored on disk.
+// burst makes 2,500 agents upload concurrently over 50 sessions. With the build tag nightly, both numbers are doubled.
+// Mosquitto silently drops messages that exceed its queues. Nevertheless, every update must finally be accepted and
+// stored on disk.
 func burst(t *testing.T, s subject, kill bool) {
 	const sessions, each = burstSessions, 50
 	b := s.start(t, needs{})
@@ -62,7 +63,8 @@ func burst(t *testing.T, s subject, kill bool) {
 		sink.receiver.Stats())
 }
 
-// waitFor fails the test after some minutes. The timeout leaves time for retries after the broker's queues were full.
+// waitFor waits until done is closed, and fails the test after some minutes. The timeout leaves time for retries after
+// the queues of the broker were full.
 func waitFor(t *testing.T, done <-chan struct{}, otherwise string) {
 	t.Helper()
 	select {
@@ -72,8 +74,8 @@ func waitFor(t *testing.T, done <-chan struct{}, otherwise string) {
 	}
 }
 
-// wantSpooled reopens the spool and checks that it contains every accepted update. It returns the number of manifests
-// that were sent.
+// wantSpooled reopens the spool (the receiver's folder of stored updates) and checks that it contains every accepted
+// update. It returns the number of manifests that the gateways sent.
 func wantSpooled(t *testing.T, k *sink, gateways []*gateway) (offers uint64) {
 	t.Helper()
 	spool := openSpool(t, k.dir)

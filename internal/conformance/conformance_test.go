@@ -12,8 +12,8 @@ import (
 func TestMain(m *testing.M) {
 	brokers.ServeIfAsked()
 	hosts.UseMemoryTempDir()
-	// A sender whose link was lost may remain blocked in paho until its write timeout, long after the session was
-	// closed.
+	// A sender whose connection was lost may remain blocked in the paho library until its write timeout. The timeout
+	// can end long after the session was closed.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/fedmesh/fedmesh/mqtt.(*link).send"),
 		goleak.IgnoreAnyFunction("github.com/fedmesh/fedmesh/mqtt.(*link).awaitAcks"))

@@ -15,7 +15,8 @@ import (
 // connector returns an established connection for a client.
 type connector func(t *testing.T, client string) mqtt.Conn
 
-// TestConnectionsInMemory runs the suite on the broker in memory, which replaces the others in most tests.
+// TestConnectionsInMemory runs the tests of mqtt.Conn on the in-memory broker, which replaces real brokers in most
+// tests.
 func TestConnectionsInMemory(t *testing.T) {
 	b := memory.New(memory.Options{})
 	conform(t, subject{}, func(t *testing.T, client string) mqtt.Conn {
@@ -26,7 +27,7 @@ func TestConnectionsInMemory(t *testing.T) {
 	})
 }
 
-// testConnections checks the requirements of mqtt.Conn, for any implementation.
+// testConnections checks an implementation of mqtt.Conn against the requirements of that interface.
 func testConnections(t *testing.T, s subject) {
 	b := s.start(t, needs{})
 	users := map[string]string{}
@@ -128,8 +129,8 @@ func conformWildcards(t *testing.T, connect connector) {
 	}
 }
 
-// conformOverlap checks that a message that matches two filters is received. The number of copies and their QoS are the
-// broker's choice.
+// conformOverlap checks that a message that matches two subscribed filters is received. The broker may choose the
+// number of copies and their quality of service.
 func conformOverlap(t *testing.T, connect connector) {
 	a := connect(t, "a")
 	a.Subscribe(mqtt.AtMostOnce, "overlap/+")
@@ -230,7 +231,8 @@ func conformQoS(t *testing.T, connect connector) {
 	}
 }
 
-// R16: a received payload belongs to its receiver alone.
+// conformOwnership checks requirement R16: a received payload belongs to its receiver alone, so the receiver may change
+// it.
 func conformOwnership(t *testing.T, connect connector) {
 	a, b, c := connect(t, "a"), connect(t, "b"), connect(t, "c")
 	for _, s := range []mqtt.Conn{b, c} {

@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rows generates an agent's data from a seed: three features and a target.
+// rows is the seed of an agent's generated data, which have three features and a target.
 type rows uint64
 
 func (r rows) load(features []string, _ string) (*learner.Samples[float32], error) {
@@ -59,15 +59,15 @@ func newFleet(t *testing.T, b *broker, n int) *fleet {
 	return f
 }
 
-// connect opens a host's connection as the daemons do.
+// connect opens a connection for one program of the fleet, with the options that the daemons use.
 func (f *fleet) connect(id wire.AgentID, more func(*mqtt.Options)) (mqtt.Conn, error) {
 	o := f.b.as(clientOf(id))
 	more(&o)
 	return mqtt.Dial(context.Background(), o)
 }
 
-// startCoordinator starts a run of one statistics round and this many training rounds, each with all agents. The model
-// has 101 parameters.
+// startCoordinator starts a run of one statistics round and the given number of training rounds. Every round requires
+// all agents. The model has 101 parameters.
 func (f *fleet) startCoordinator(rounds int) {
 	f.t.Helper()
 	n := len(f.agents)
@@ -100,7 +100,7 @@ func (f *fleet) startCoordinator(rounds int) {
 	f.RunCoordinator(cfg, conn)
 }
 
-// startAgent starts agent i, and calls link for each change of its connection.
+// startAgent starts agent number i. It calls link whenever the agent's connection is established or lost.
 func (f *fleet) startAgent(i int, link func(up bool)) {
 	f.t.Helper()
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
@@ -115,7 +115,7 @@ func (f *fleet) startAgent(i int, link func(up bool)) {
 	})
 }
 
-// wantRound waits for a round to close, and checks that it has the updates of all agents.
+// wantRound waits until a round closes, and checks that the round contains the updates of all agents.
 func (f *fleet) wantRound(limit time.Duration) {
 	f.t.Helper()
 	select {
@@ -146,8 +146,8 @@ func testFleet(t *testing.T, s subject, n int) {
 	b.logMemory(t)
 }
 
-// testKilled kills a broker without persistent state, both between rounds and during a round. The coordinator must
-// publish missing messages again.
+// testKilled kills a broker that stores no state, first between rounds and then during a round. After the restart, the
+// coordinator must publish the missing messages again.
 func testKilled(t *testing.T, s subject) {
 	const n, rounds = 10, 8
 	b := s.start(t, needs{agents: n})

@@ -19,20 +19,20 @@ type gateway struct {
 	topics   mqtt.Topics
 	key      ed25519.PrivateKey
 	uploads  map[wire.AgentID]*upload
-	open     int // number of unfinished uploads
+	open     int // number of uploads that have not finished
 	sequence uint64
 	failure  error
 }
 
-// upload is the update of one agent.
+// upload is the state of the upload of one agent's update.
 type upload struct {
 	*transfer.UpdateSender
 	update   wire.Update
 	accepted bool
 }
 
-// updateOf returns agent i's update. Most updates fit into their manifest; one in ten needs one chunk and one in ten
-// two.
+// updateOf returns the update of agent number i. Most updates fit into their manifest message. Every tenth update needs
+// one additional chunk, and another tenth of the updates needs two chunks.
 func updateOf(i int) []byte {
 	size := 400
 	switch i % 10 {
@@ -65,7 +65,7 @@ func newGateway(t *testing.T, s *mqtt.Session, key ed25519.PrivateKey, from, to 
 	return g
 }
 
-// run sends until every update is finished or the session has ended.
+// run sends updates until all uploads have finished or the session has ended.
 func (g *gateway) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -111,7 +111,7 @@ func (g *gateway) hear(e mqtt.Event) {
 	}
 }
 
-// answer handles a message from the coordinator to an agent.
+// answer handles a message that the coordinator sent to agent id.
 func (g *gateway) answer(id wire.AgentID, payload []byte) error {
 	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
@@ -166,5 +166,6 @@ func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
 	}
 }
 
-// send publishes a message once. The sender machine requests lost messages again.
+// send publishes a message once and ignores errors, because the UpdateSender requests the transmission of lost messages
+// again.
 func (g *gateway) send(m mqtt.Message) { _ = g.session.Publish(m) }

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// testPoison sends a message for which the broker closes the connection. The session must reconnect once without
-// sending the message again, and later messages must arrive.
+// testPoison publishes a message for which the broker closes the connection. The session must reconnect once and must
+// not send this message again. Later messages must arrive.
 func testPoison(t *testing.T, s subject) {
 	b := s.start(t, needs{})
 	for i, qos := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
@@ -32,7 +32,8 @@ func testPoison(t *testing.T, s subject) {
 			mqtttest.WantDown(t, c)
 			mqtttest.WantUp(t, c)
 		}
-		for range 20 { // If the session sent the message repeatedly, the broker would close the link again.
+		// enough time to see a second disconnect, which would happen if the session sent the message again
+		for range 20 {
 			mqtttest.SyncWithBroker(t, c)
 		}
 		if x := <-sent; qos == mqtt.AtLeastOnce && x.IsDropped != refused {
@@ -47,8 +48,8 @@ func testPoison(t *testing.T, s subject) {
 	}
 }
 
-// testMalformed sends malformed packets as unknown and as known users. Each sender must lose its connection, and other
-// clients must be unaffected.
+// testMalformed sends malformed packets as an unknown user and as known users. The broker must close the connection of
+// each sender, and other clients must be unaffected.
 func testMalformed(t *testing.T, s subject) {
 	b := s.start(t, needs{})
 	victim := mqtttest.Dial(t, b.as(anyOne(0)))
@@ -102,7 +103,7 @@ var malformed = []frame{
 // embedded broker's timeout for a CONNECT.
 const atOnce = 8 * time.Second
 
-// closes sends a frame, and reports whether the broker closes the connection.
+// closes sends a frame as the given user and reports whether the broker closes the connection.
 func (b *broker) closes(t *testing.T, user string, f frame) bool {
 	t.Helper()
 	var conn brokers.RawClient

@@ -13,9 +13,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// testModelToMany makes 50 agents pull a model at once and checks the broker's peak memory. The bound is the sum of the
-// idle memory, the model, 80 MiB for late garbage collection, and the allowed cost of clients that do not read. The
-// embedded broker and NATS need a GOMEMLIMIT.
+// testModelToMany lets 50 agents download a model concurrently and checks the broker's peak memory. The bound is the
+// sum of four parts: the memory of the idle broker, the size of the model, the allowed cost of clients that do not
+// read, and 80 MiB for late garbage collection. The embedded broker and NATS stay below the bound only with a memory
+// limit (GOMEMLIMIT).
 func testModelToMany(t *testing.T, s subject) {
 	const mebibyte, pullers = 1 << 20, 50
 	looked, exceeded, how := 0, 0, ""
@@ -71,11 +72,12 @@ func (b *broker) logMemory(t *testing.T) {
 	}
 }
 
-// mostAhead is the number of subscriptions that each broker allows a client. A repeated subscription delivers its
-// message again.
+// mostAhead is the number of different filters that aheadOf uses, because each broker allows a client at least that
+// many subscriptions. A repeated subscription delivers the retained message again.
 const mostAhead = 100
 
-// aheadOf returns filters for about as many chunks as may be queued for one client, some of them repeatedly.
+// aheadOf returns filters for chunks of the blob ref with a total size of about bytes. This is the amount that may be
+// queued for one client. Some filters occur repeatedly.
 func aheadOf(topic func(hash, part string) string, ref wire.BlobRef, bytes int) (filters []string) {
 	for k := range min(bytes/(wire.MaxChunkBytes+200), wire.ChunkCount(int(ref.Length))) {
 		filters = append(filters, topic(ref.Hash.TopicLevel(), transfer.ChunkPartName(k%mostAhead)))

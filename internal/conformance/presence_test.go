@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// cable forwards connections to a broker, and can be cut.
+// cable is a TCP proxy in front of a broker. cable can be cut, which closes all forwarded connections.
 type cable struct {
 	listener net.Listener
 	target   string
@@ -22,7 +22,7 @@ type cable struct {
 	running  sync.WaitGroup
 }
 
-// lay inserts a cable between a broker and all clients that connect later.
+// lay starts a cable in front of a broker. It returns the cable and a broker whose address is the address of the cable.
 func lay(t *testing.T, b *broker) (*cable, *broker) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +58,7 @@ func (c *cable) accept() {
 		for _, end := range [][2]net.Conn{{near, far}, {far, near}} {
 			c.running.Go(func() {
 				_, _ = io.Copy(end[0], end[1])
-				// the other direction stays open, since it may still carry the client's last messages
+				// The other direction stays open, because it may still carry the last messages of the client.
 				_ = end[0].(*net.TCPConn).CloseWrite()
 			})
 		}
@@ -74,8 +74,8 @@ func (c *cable) cut() {
 	c.conns = nil
 }
 
-// testPresence observes the presence of an agent that connects, loses its link, reconnects and leaves, and then its
-// retained presence.
+// testPresence observes the presence messages of an agent that connects, loses its link, reconnects and leaves.
+// Afterwards it checks the retained presence message.
 func testPresence(t *testing.T, s subject) {
 	b := s.start(t, needs{agents: 1})
 	topic := hosts.TopicsOf(t, federation).Presence(agentID(0))

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// blobOf returns n pseudo-random bytes, determined by the seed.
+// blobOf returns n pseudo-random bytes that depend only on the seed.
 func blobOf(seed uint64, n int) []byte {
 	var key [32]byte
 	key[0] = byte(seed)
@@ -26,7 +26,7 @@ func blobOf(seed uint64, n int) []byte {
 	return p
 }
 
-// retain publishes a blob as retained messages, one at a time because the outbox is bounded.
+// retain publishes a blob as retained messages. It publishes one message at a time, because the outbox is bounded.
 func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	t.Helper()
 	ref, parts, err := transfer.BlobMessages(blob, wire.Digest{1})
@@ -42,7 +42,7 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	return ref
 }
 
-// pull fetches a blob into a storage as an agent does. It is safe for concurrent use.
+// pull downloads a blob into a storage as an agent does. pull is safe for concurrent use.
 func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
 	storage transfer.ChunkStorage) (transfer.PullerStats, error) {
 	p := transfer.NewBlobPuller(transfer.DefaultPullerConfig(), ref, rng)
@@ -103,7 +103,7 @@ func nextPullEvent(s *mqtt.Session, timer <-chan time.Time) transfer.PullEvent {
 	}
 }
 
-// wantBlob pulls a blob into a storage with a new session, which verifies the hash of each chunk.
+// wantBlob downloads a blob into a storage over a new session. The download verifies the hash of each chunk.
 func wantBlob(t *testing.T, o mqtt.Options, topics mqtt.Topics, ref wire.BlobRef, storage transfer.ChunkStorage) {
 	t.Helper()
 	s, err := mqtt.Dial(context.Background(), o)
@@ -118,15 +118,16 @@ func wantBlob(t *testing.T, o mqtt.Options, topics mqtt.Topics, ref wire.BlobRef
 	}
 }
 
-// nowhere is a storage that discards its chunks, since fifty models would need much memory.
+// nowhere is a storage that discards its chunks, because fifty stored models would need too much memory.
 type nowhere struct{}
 
 func (nowhere) HasChunk(int) bool          { return false }
 func (nowhere) PutChunk(int, []byte) error { return nil }
 func (nowhere) Close() error               { return nil }
 
-// testLateJoiner pulls a blob among 3,000 retained messages. A single subscription to all of them would lose most:
-// Mosquitto drops the messages beyond its limits of in-flight and queued messages.
+// testLateJoiner downloads a blob from a broker that retains 3,000 messages. A single subscription to all of these
+// messages would lose most of them, because Mosquitto drops messages beyond its limits of in-flight and queued
+// messages.
 func testLateJoiner(t *testing.T, s subject) {
 	const others = 3000
 	b := s.start(t, needs{})

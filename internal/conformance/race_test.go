@@ -2,8 +2,8 @@
 
 package conformance
 
-// Sizes under the race detector. It needs ten times the time and memory, and a hundred clients reveal as many races as
-// a thousand.
+// Sizes of the tests under the race detector, which needs ten times the time and memory. One hundred clients reveal as
+// many data races as one thousand.
 const (
 	racing        = true
 	manyAgents    = 150

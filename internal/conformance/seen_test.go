@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "keep what is seen of brokers in seen.js
 // fact is a column of docs/BROKERS.md: a property in which brokers differ and which the suite observes.
 type fact string
 
-// The facts, in the order of the columns. A test has observed each value of each broker.
+// The facts, in the order of the table columns. The value of each fact for each broker was observed by a test.
 const (
 	survives  fact = "retained messages survive `kill -9`"
 	wildcards fact = "retained messages by wildcard"
@@ -40,15 +40,15 @@ func yesIf(x bool) string {
 	return no
 }
 
-// entry holds the observed facts of one broker.
+// entry is a row of the table: the observed facts of one broker.
 type entry struct {
 	Name string
-	Runs string // "each commit" or "nightly"
+	Runs string // frequency of the tests: "each commit" or "nightly"
 	Seen map[fact]string
 }
 
-// record is the content of seen.json: the facts that were observed by earlier runs. A run that observes a different
-// fact fails.
+// record is the content of seen.json: the facts that earlier runs have observed. A test run fails if it observes a
+// different value.
 type record struct {
 	mu      sync.Mutex
 	entries []*entry
@@ -86,7 +86,8 @@ func (r *record) of(s subject) *entry {
 	return e
 }
 
-// place returns the broker's position on the page. Brokers that are tested nightly follow the others.
+// place returns the position of the broker's row in the table. Brokers that are tested nightly follow the other
+// brokers.
 func (e *entry) place() int {
 	if i := slices.IndexFunc(subjects, func(s subject) bool { return s.name == e.Name }); i >= 0 {
 		return i
@@ -94,7 +95,8 @@ func (e *entry) place() int {
 	return len(subjects)
 }
 
-// saw compares an observed fact with the record. With -update it stores the fact instead.
+// saw compares an observed fact with the recorded value and fails the test if they differ. With the test flag -update,
+// it records the observed value instead.
 func (s subject) saw(t *testing.T, f fact, got string) {
 	t.Helper()
 	if s.name == "" { // The in-memory broker is not in the table.
@@ -129,7 +131,7 @@ func (s subject) saw(t *testing.T, f fact, got string) {
 	}
 }
 
-// known returns the recorded fact of a broker, for tests that depend on it.
+// known returns the recorded value of a fact, for tests that depend on this property of the broker.
 func (s subject) known(f fact) string {
 	kept.mu.Lock()
 	defer kept.mu.Unlock()
@@ -139,7 +141,8 @@ func (s subject) known(f fact) string {
 	return kept.of(s).Seen[f]
 }
 
-// sawAll checks that a complete run has observed every fact. With -short it does nothing, since no broker runs.
+// sawAll checks that a complete run has observed every fact of the broker. With the flag -short it does nothing,
+// because no broker runs.
 func (s subject) sawAll(t *testing.T) {
 	if testing.Short() {
 		return
@@ -153,7 +156,7 @@ func (s subject) sawAll(t *testing.T) {
 	}
 }
 
-// table returns the table of the page in Markdown.
+// table returns the table of docs/BROKERS.md in Markdown.
 func (r *record) table() string {
 	var out strings.Builder
 	line := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
@@ -173,7 +176,7 @@ func (r *record) table() string {
 	return out.String()
 }
 
-// The lines that enclose the table on the page.
+// Lines that enclose the table in docs/BROKERS.md.
 const (
 	tableBegins = "<!-- written from internal/conformance/seen.json: go test ./internal/conformance -run TestPage " +
 		"-update -->\n"

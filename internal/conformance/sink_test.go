@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// sink receives updates into a spool, as a coordinator does.
+// sink receives updates and stores them in a spool (folder of received updates), as a coordinator does.
 type sink struct {
 	session  *mqtt.Session
 	topics   mqtt.Topics
@@ -46,7 +46,8 @@ func openSpool(t *testing.T, dir string) *store.UpdateSpool {
 	return s
 }
 
-// newSink returns a receiver with the daemon's limits. It calls told with the number of accepted updates.
+// newSink returns a sink with the limits that the daemon uses. After each accepted update, the sink calls told with the
+// number of accepted updates.
 func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int)) *sink {
 	t.Helper()
 	o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384
@@ -62,7 +63,7 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 	return k
 }
 
-// run receives updates until ctx ends, and then closes the spool.
+// run receives updates until ctx ends. run then closes the spool (folder of received updates).
 func (k *sink) run(ctx context.Context) {
 	k.ctx = ctx
 	timer := time.NewTimer(time.Hour)
@@ -133,7 +134,7 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 	}
 }
 
-// keep accepts an update after writing it to the spool.
+// keep stores a completely received update in the spool (folder of received updates) and then accepts it.
 func (k *sink) keep(e transfer.UpdateComplete) {
 	payload := bytes.Join(e.Storage.(*transfer.MemoryChunkStorage).ChunkPayloads(), nil)
 	k.jobs.Go(func() {
@@ -161,7 +162,7 @@ func (k *sink) accept(id wire.AgentID) {
 	k.tell(id, wire.TypeUpdateAccepted, m.Body())
 }
 
-// tell sends a message once. An agent that misses it asks again.
+// tell sends a message to an agent once. An agent that does not receive it asks again.
 func (k *sink) tell(id wire.AgentID, typ wire.MessageType, body []byte) {
 	k.sequence++
 	h := wire.Header{Root: wire.FirstRootVersion,

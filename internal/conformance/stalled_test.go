@@ -16,7 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// reach opens a network connection, with the user's TLS if the broker requires it, without sending packets.
+// reach opens a network connection to the broker without sending packets. It uses the TLS configuration of the options
+// if the broker requires TLS.
 func (b *broker) reach(t testing.TB, o mqtt.Options, patience time.Duration) brokers.RawClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", b.address)
@@ -41,12 +42,12 @@ func (b *broker) connect(t testing.TB, user string, patience time.Duration) brok
 	return c
 }
 
-// stallPatience is the timeout of a healthy client for one message. It is less than the embedded broker's write
-// timeout, which would disconnect the stalled clients.
+// stallPatience is the time within which a healthy client must receive each message. It is shorter than the write
+// timeout of the embedded broker, after which the broker would disconnect the stalled clients.
 const stallPatience = 15 * time.Second
 
-// testStalled runs ten clients that subscribe to everything and read nothing. Meanwhile healthy clients must receive a
-// stream of messages, and then a model and a round.
+// testStalled runs ten clients that subscribe to all topics and read nothing. Meanwhile, healthy clients must receive a
+// stream of messages, download a model, and complete a round.
 func testStalled(t *testing.T, s subject) {
 	const stalled, healthy, n, size = 10, 3, 600, 60 << 10
 	b := s.start(t, needs{agents: 5})

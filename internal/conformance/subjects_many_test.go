@@ -16,7 +16,8 @@ var others = []subject{
 	{"rabbitmq", 0, 4 << 20, openRabbitMQ},
 }
 
-// openNATS returns a NATS server or a cluster, over which clients are distributed.
+// openNATS returns a single NATS server or a cluster of NATS servers. In a cluster, the clients are distributed over
+// the servers.
 func openNATS(t *testing.T, of needs, nodes int) *broker {
 	n := brokers.NewNATS(t, nodes, of.memory, "max_pending: 4MB")
 	b := &broker{proc: n, address: n.Nodes[0].Address, scheme: "tcp", secrets: func(*mqtt.Options) {},

@@ -18,8 +18,8 @@ import (
 
 const federation = "plant"
 
-// The access rules restrict the users of the federation. The users anyone0, anyone1, … have full access; anyones is
-// their number.
+// Users of the tests. The access rules restrict the users of the federation. The users anyone0, anyone1, … have full
+// access; the constant anyones is the number of these users.
 const (
 	anyone  = "anyone"
 	anyones = 160
@@ -28,9 +28,9 @@ const (
 // subject is a broker under test.
 type subject struct {
 	name string
-	// maxPacket is the largest MQTT packet in bytes; 0 means no limit.
+	// maxPacket is the maximum size of an MQTT packet in bytes. Zero means no limit.
 	maxPacket int
-	// slowBytes is the memory that each client that does not read may cost the broker.
+	// slowBytes is the maximum memory, in bytes, that the broker may use for each client that does not read.
 	slowBytes int
 	open      func(t *testing.T, n needs) *broker
 }
@@ -60,7 +60,7 @@ var subjects = []subject{
 	{"mosquitto stock", 0, 4 << 20, openStock},
 }
 
-// start starts a broker without stored state.
+// start starts the broker without any state from an earlier run.
 func (s subject) start(t *testing.T, n needs) *broker {
 	t.Helper()
 	b := s.open(t, n)
@@ -68,7 +68,7 @@ func (s subject) start(t *testing.T, n needs) *broker {
 	return b
 }
 
-// as returns the options for connecting as a user.
+// as returns the options with which the given user connects to the broker.
 func (b *broker) as(user string) mqtt.Options {
 	address := b.address
 	if len(b.others) > 0 {
@@ -94,7 +94,7 @@ func openEmbedded(t *testing.T, n needs) *broker {
 	return &broker{proc: e, address: e.Address, scheme: "tcp", secrets: withPassword, limited: ", with GOMEMLIMIT"}
 }
 
-// openShipped returns Mosquitto with the shipped configuration, TLS and client certificates.
+// openShipped returns Mosquitto with the configuration that we ship, TLS and client certificates.
 func openShipped(t *testing.T, n needs) *broker {
 	m := brokers.NewMosquitto(t, mosquitto.Conf)
 	table, err := acl.NewRuleTable("")

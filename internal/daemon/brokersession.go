@@ -24,14 +24,14 @@ func DialBroker(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID
 	}
 	o.Logger = log
 	o.ObserveMessage = func(x mqtt.ObservedMessage) {
-		kind, _, _, _, _ := t.ParseTopic(x.Topic) // a foreign topic has KindUnknown
+		kind, _, _, _, _ := t.ParseTopic(x.Topic) // a topic outside the federation has KindUnknown
 		traffic(x, kind)
 	}
 	more(&o)
 	return mqtt.Dial(context.WithoutCancel(ctx), o)
 }
 
-// DoctorBrokerTarget returns the doctor's settings for the broker of a device or the coordinator.
+// DoctorBrokerTarget returns the settings with which the doctor examines the broker of a device or of the coordinator.
 func DoctorBrokerTarget(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.BrokerTarget, err error) {
 	d.Options, _, err = b.SessionOptions(t.ClientID(id))
 	d.SelfTestTopic = t.SelfTest(id)

@@ -58,7 +58,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("error %v, want one that names the address that is taken", err)
 	}
 	cancel()
-	for err == nil { // until the server has noticed the end of the context
+	for err == nil { // repeat until the server has stopped, which happens shortly after ctx ends
 		_, err = get(url)
 	}
 }
@@ -107,12 +107,13 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// described is an event whose description is written by a function.
+// described is an event whose Describe method is a function that the test provides.
 type described func(d *observe.EventDescription)
 
 func (e described) Describe(d *observe.EventDescription) { e(d) }
 
-// TestRemedyInLog checks that a warning gets the remedy of the condition that its event raises, and no other remedy.
+// TestRemedyInLog checks that a logged warning contains the remedy of the condition that its event raises, and no other
+// remedy.
 func TestRemedyInLog(t *testing.T) {
 	for _, tt := range []struct {
 		event described

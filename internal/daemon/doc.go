@@ -1,3 +1,4 @@
-// Package daemon contains the parts that both programs need to run as a service: the log, the metrics server, the
-// broker session, the status line for the service manager, readiness, the watchdog and reloads.
+// Package daemon contains the parts that both programs need to run as a service. It provides the log, the metrics
+// server, the broker session, the status line for the service manager, the readiness check, the watchdog, and the
+// reload of the configuration.
 package daemon

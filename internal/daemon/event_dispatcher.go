@@ -11,9 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// EventDispatcher passes each event's description to the log, the metrics and the condition board; Observe may be
-// called concurrently. A warning or error without a remedy is logged with the remedy of the conditions that its event
-// raises, if all these conditions have the same remedy.
+// EventDispatcher passes each event's description to the log, the metrics and the condition board. Observe may be
+// called concurrently. If an event is logged as a warning or error without a remedy, EventDispatcher adds the remedy of
+// the conditions that the event raises. It adds no remedy if the conditions have different remedies.
 type EventDispatcher struct {
 	Log     *slog.Logger
 	Metrics *metrics.EventMetrics

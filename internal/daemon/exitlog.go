@@ -8,9 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/logging"
 )
 
-// LogShutdown logs why a daemon stops when ctx ends, for example on a signal. The caller calls the returned function
-// when the daemon's work is done. It logs the number of suppressed lines, and then "stopped". If that line is missing,
-// the daemon was killed.
+// LogShutdown logs the reason when ctx ends, for example a signal. The caller must call the returned function over when
+// the daemon has finished its work. This function logs the number of suppressed log lines, and then "stopped". If the
+// line "stopped" is missing in a log, the daemon was killed.
 func LogShutdown(ctx context.Context, log *slog.Logger) (over func()) {
 	var began time.Time
 	said := make(chan struct{})
@@ -21,7 +21,7 @@ func LogShutdown(ctx context.Context, log *slog.Logger) (over func()) {
 			"why", context.Cause(ctx))
 	})
 	return func() {
-		if cancel() { // the daemon ends by itself or with an error
+		if cancel() { // true if ctx has not ended: the daemon stops without being asked, possibly with an error
 			logging.LogSuppressedLineCounts(log)
 			return
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/logging"
 )
 
-// TestEnding checks that a stop logs the signal first, then the number of suppressed lines, and then a last line.
+// TestEnding checks that the shutdown is logged in this order: the signal, the number of suppressed lines, and
+// "stopped".
 func TestEnding(t *testing.T) {
 	for _, stopped := range []bool{true, false} {
 		var out bytes.Buffer

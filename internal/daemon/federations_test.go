@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TestSeveral checks that the status line and the readiness of a device combine all its federations.
+// TestSeveral checks that the status line and the readiness of a device cover all federations of the device.
 func TestSeveral(t *testing.T) {
 	line := NewStatusLine()
 	air, power := line.NewBoard("air"), line.NewBoard("power")

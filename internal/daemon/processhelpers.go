@@ -13,10 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// SelfTestTimeout returns the time limit for a message to the broker and back, including the wait in the queue.
+// SelfTestTimeout returns the time limit of the self-test: a message travels to the broker and back, and may have to
+// wait in the queue.
 func SelfTestTimeout(b *settings.Broker) time.Duration { return 2 * b.KeepAlive }
 
-// UnlockStateFolder unlocks the state folder. The process is ending, so an error is only logged.
+// UnlockStateFolder unlocks the state folder. It only logs an error, because the process is about to exit.
 func UnlockStateFolder(l *store.StateFolderLock, log *slog.Logger) {
 	if err := l.Unlock(); err != nil {
 		log.Warn("cannot unlock the state folder", "err", err)
@@ -41,5 +42,6 @@ func MakeStateFolder(dir string) error {
 	return nil
 }
 
-// CommandTimeout is the time limit for a command to the coordinator, which may be busy with a large model.
+// CommandTimeout is the time limit for a command that is sent to the coordinator. The coordinator may be busy with a
+// large model.
 const CommandTimeout = 20 * time.Second

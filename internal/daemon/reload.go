@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// ConfigReloader reloads a daemon's configuration, a *T. Some settings take effect immediately. Changed settings that
-// need a restart are logged. An invalid configuration is ignored.
+// ConfigReloader reloads a daemon's configuration, a *T. Some settings take effect immediately. Other changed settings,
+// which need a restart, are logged. An invalid configuration is ignored.
 type ConfigReloader[T any] struct {
 	Log           *slog.Logger
 	LogLevel      *slog.LevelVar
@@ -22,11 +22,11 @@ type ConfigReloader[T any] struct {
 	ApplySettings func(ctx context.Context, fresh *T) error
 	// IsAppliedByCommand, if set, reports whether a key takes effect through a command instead of a restart.
 	IsAppliedByCommand func(key string) bool
-	// OnReloaded is called after each reload. good reports whether it succeeded.
+	// OnReloaded is called after each reload. The parameter good reports whether the reload succeeded.
 	OnReloaded func(good bool)
 }
 
-// reloadable lists the keys that need no restart.
+// reloadable lists the configuration keys that take effect without a restart.
 var reloadable = []string{"log.level"}
 
 // Reload reads the configuration and applies it.

@@ -12,10 +12,10 @@ import (
 // StatusLine is the one-line status of a daemon that `systemctl status` shows. It combines the condition boards of all
 // federations of the daemon.
 type StatusLine struct {
-	boardChanged chan struct{} // contains an element after a change of a board
+	boardChanged chan struct{} // channel with one element if a board has changed
 
 	mu          sync.Mutex
-	federations []string // name of each board's federation; "" if there is only one
+	federations []string // name of each board's federation; "" if the daemon is in only one federation
 	boards      []*status.ConditionBoard
 }
 

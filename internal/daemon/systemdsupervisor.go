@@ -25,8 +25,8 @@ type SystemdSupervisor struct {
 	goroutines      sync.WaitGroup
 }
 
-// NewSystemdSupervisor returns a supervisor and starts to receive SIGHUP, which would otherwise end the process.
-// Without systemd the reports are discarded.
+// NewSystemdSupervisor returns a supervisor. From then on, SIGHUP no longer ends the process. If the process does not
+// run under systemd, reports to systemd are discarded.
 func NewSystemdSupervisor(log *slog.Logger) (*SystemdSupervisor, error) {
 	socket, err := notify.Open(os.Getenv("NOTIFY_SOCKET"))
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *SystemdSupervisor) ReportReadyAndSupervise(ctx context.Context, reload 
 	s.goroutines.Go(func() { s.superviseUntilDone(ctx, reload, workers) })
 }
 
-// Wait waits for the end of the goroutine of ReportReadyAndSupervise.
+// Wait waits until the goroutine that ReportReadyAndSupervise started has ended.
 func (s *SystemdSupervisor) Wait() {
 	signal.Stop(s.reloadSignals)
 	s.goroutines.Wait()
@@ -65,7 +65,7 @@ func (s *SystemdSupervisor) Wait() {
 
 func (s *SystemdSupervisor) superviseUntilDone(ctx context.Context, reload func(ctx context.Context),
 	workers []Worker) {
-	var checks <-chan time.Time // nil without a watchdog
+	var checks <-chan time.Time // stays nil if systemd has not configured a watchdog
 	if s.watchdogTimeout > 0 {
 		ticker := time.NewTicker(s.watchdogTimeout / 3)
 		defer ticker.Stop()
@@ -90,8 +90,8 @@ func (s *SystemdSupervisor) superviseUntilDone(ctx context.Context, reload func(
 	}
 }
 
-// feedWatchdog checks every worker and feeds the watchdog only if all respond. If one worker hangs, systemd ends the
-// process.
+// feedWatchdog checks every worker and feeds systemd's watchdog only if all workers respond. If one worker hangs,
+// systemd therefore ends the process.
 func (s *SystemdSupervisor) feedWatchdog(ctx context.Context, workers []Worker) {
 	ctx, cancel := context.WithTimeout(ctx, s.watchdogTimeout/3)
 	defer cancel()

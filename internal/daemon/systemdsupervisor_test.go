@@ -19,13 +19,13 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// supervised is a supervisor with its messages to systemd.
+// supervised is a SystemdSupervisor under test, together with the messages that it sends to systemd.
 type supervised struct {
 	*SystemdSupervisor
 	board *status.ConditionBoard
 	mu    sync.Mutex
 	said  []string
-	log   bytes.Buffer // may be read after the supervisor has ended
+	log   bytes.Buffer // log output; may be read after the supervisor has ended
 }
 
 func newSupervised(watchdog time.Duration) *supervised {

@@ -21,22 +21,24 @@ import (
 type BrokerTarget struct {
 	Options           mqtt.Options
 	SubscribedFilters []string // topic filters that the daemon subscribes to
-	SelfTestTopic     string   // topic that only the daemon writes and reads
-	// PresenceTopic is the topic of the will message that the daemon registers. It is empty if the daemon has no will.
+	SelfTestTopic     string   // topic that only this daemon may write and read
+	// PresenceTopic is the topic of the will message that the daemon registers. PresenceTopic is empty if the daemon
+	// has no will.
 	PresenceTopic string
-	// NeedsRetainedMessages is set if the daemon needs its own messages retained.
+	// NeedsRetainedMessages is true if the broker must retain messages that the daemon publishes.
 	NeedsRetainedMessages bool
-	// WantedQueueLength is the number of messages that the broker should queue for a slow reader; 0 means not checked.
+	// WantedQueueLength is the number of messages that the broker should queue for a slow reader. If it is 0, the
+	// doctor does not check the queue length.
 	WantedQueueLength int
 }
 
 const (
-	// answerTimeout is the time limit for a reply.
+	// answerTimeout is the time limit for each reply of the broker.
 	answerTimeout = 10 * time.Second
 	// selfTestTimeout is the time limit for the self-test, including reconnects.
 	selfTestTimeout = 6 * answerTimeout
-	// clientIDClashThreshold is the number of consecutive short connections (less than answerTimeout) from which the
-	// doctor concludes that another client has the same client id.
+	// clientIDClashThreshold is a number of consecutive connections that ended within answerTimeout. From this number
+	// on, the doctor concludes that another client uses the same client id.
 	clientIDClashThreshold = 2
 )
 
@@ -51,7 +53,7 @@ func (b *BrokerTarget) targetPerURL() []*BrokerTarget {
 	return all
 }
 
-// checkTCPConnection checks whether the broker accepts a TCP connection. It sends no data.
+// checkTCPConnection checks whether the broker accepts a TCP connection. checkTCPConnection sends no data.
 func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporter) bool {
 	u, err := url.Parse(b.Options.URL)
 	if err != nil {
@@ -95,8 +97,8 @@ func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporte
 	return true
 }
 
-// tlsHandshakeAndClose completes a TLS handshake and closes the connection properly, because a broker logs a connection
-// without a handshake as an error. A failed handshake is reported later by the MQTT session.
+// tlsHandshakeAndClose completes a TLS handshake and closes the connection properly, because brokers log a connection
+// without a handshake as an error. It ignores a failed handshake, which the check of the MQTT session reports later.
 func (b *BrokerTarget) tlsHandshakeAndClose(ctx context.Context, conn net.Conn, host string) {
 	config := &tls.Config{}
 	if b.Options.TLS != nil {
@@ -112,7 +114,8 @@ func (b *BrokerTarget) tlsHandshakeAndClose(ctx context.Context, conn net.Conn, 
 		return
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-	_, _ = io.Copy(io.Discard, secure) // wait until the broker closes too: unread bytes would reset the connection
+	// wait until the broker has closed the connection too, because unread bytes would reset it
+	_, _ = io.Copy(io.Discard, secure)
 }
 
 type brokerSession struct {
@@ -146,8 +149,8 @@ func (v *brokerSession) recordEvent(e mqtt.Event) {
 	}
 }
 
-// checkMQTTSession runs the checks that need an MQTT session, with the daemon's client id. It reports whether the
-// session lasted to the end.
+// checkMQTTSession runs the checks that need an MQTT session, using the daemon's client id. It reports whether the
+// session was still connected at the end.
 func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *findingReporter) bool {
 	taken := b.watchDisplacedClientWill(ctx)
 	v := b.openSession(ctx, r)
@@ -209,8 +212,8 @@ func (v *brokerSession) reportRefusedFilters(mend string) {
 	}
 }
 
-// awaitEvent records session events until right returns true for one, or until the timeout within has passed. It
-// reports whether right returned true.
+// awaitEvent records session events until right returns true for an event, or until the duration within has passed.
+// awaitEvent reports whether right returned true.
 func (v *brokerSession) awaitEvent(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -229,8 +232,8 @@ func (v *brokerSession) awaitEvent(ctx context.Context, within time.Duration, ri
 	}
 }
 
-// checkLargeMessageRoundTrip publishes a large message and waits until the broker returns it. It reports whether the
-// test had a result.
+// checkLargeMessageRoundTrip publishes a large message and waits until the broker returns it.
+// checkLargeMessageRoundTrip reports whether the check was conclusive.
 func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
@@ -274,7 +277,7 @@ func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 	}
 }
 
-// reportClientIDClash reports another client with the same client id.
+// reportClientIDClash adds a finding that another client uses the same client id.
 func (v *brokerSession) reportClientIDClash(find, found string, args ...any) {
 	v.report.addFinding("identity", Bad,
 		find+"it may be the same program with another state_dir, a copy of this device, or `fedlab fleet`; stop that "+
@@ -284,10 +287,12 @@ func (v *brokerSession) reportClientIDClash(find, found string, args ...any) {
 // willDeliveryTime is the maximum time from the end of a connection to the delivery of its will.
 const willDeliveryTime = time.Second
 
-// watchDisplacedClientWill watches over a second connection for the will message of a client with the daemon's id; the
-// caller connects with that id and then calls taken, which ends the watch and reports whether the broker disconnected
-// another client. Retained wills are ignored because they may be old, and the check detects nothing if the broker
-// rejects the second connection or derives client ids from user names.
+// watchDisplacedClientWill detects another client with the daemon's client id. It opens a second connection, with a
+// different id, that watches for the will message of such a client. The caller then connects with the daemon's id and
+// calls taken. taken ends the watch and reports whether the broker disconnected another client.
+//
+// Retained wills are ignored, because they may be old. The check detects nothing if the broker rejects the second
+// connection or derives client ids from user names.
 func (b *BrokerTarget) watchDisplacedClientWill(ctx context.Context) (taken func() bool) {
 	if b.PresenceTopic == "" {
 		return func() bool { return false }
@@ -302,7 +307,8 @@ func (b *BrokerTarget) watchDisplacedClientWill(ctx context.Context) (taken func
 	conn.Subscribe(mqtt.AtMostOnce, b.PresenceTopic, b.SelfTestTopic)
 	isUp := func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }
 	if v.awaitEvent(ctx, answerTimeout, isUp) {
-		// The message comes back after the broker has processed the subscriptions, unless the access rules withhold it.
+		// The message returns after the broker has processed the subscriptions. If the access rules withhold it, it
+		// never returns.
 		_ = conn.Publish(mqtt.Message{Topic: b.SelfTestTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
 		v.awaitEvent(ctx, willDeliveryTime, func(e mqtt.Event) bool {
 			m, ok := e.(mqtt.MessageReceived)
@@ -316,7 +322,7 @@ func (b *BrokerTarget) watchDisplacedClientWill(ctx context.Context) (taken func
 			switch e := e.(type) {
 			case mqtt.MessageReceived:
 				will = e.Topic == b.PresenceTopic && !e.Retained
-			case mqtt.LinkDown: // the broker gave this client the doctor's id, so it must not reconnect
+			case mqtt.LinkDown: // the broker gave this connection the doctor's client id, so it must not reconnect
 				return true
 			}
 			return will
@@ -347,6 +353,6 @@ func (v *brokerSession) checkRetained(ctx context.Context) {
 		v.report.addFinding("retained", Bad, "enable retained messages, with which models are distributed "+
 			"(Mosquitto: retain_available true, the default)", "the broker did not keep a retained message")
 	}
-	// remove the retained message; if that fails, the next doctor overwrites it
+	// Remove the retained message. If this fails, the next run of the doctor overwrites the message.
 	_ = v.conn.Publish(mqtt.Message{Topic: v.SelfTestTopic, QoS: mqtt.AtMostOnce, Retained: true})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// checkQueueLength checks how many messages the broker queues for a reader that does not acknowledge. A minimal client
-// sends all messages to itself before it acknowledges the first.
+// checkQueueLength checks how many messages the broker queues for a reader that does not acknowledge them. A minimal
+// MQTT client sends all messages to itself before it acknowledges the first message.
 func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *findingReporter) {
 	if b.WantedQueueLength == 0 {
 		return
@@ -42,7 +42,7 @@ func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *findingReporter)
 	}
 }
 
-// measureQueueLength sends n messages and returns how many came back.
+// measureQueueLength sends n messages and returns the number of messages that the broker delivered.
 func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int) (came int, err error) {
 	var conn net.Conn
 	d := net.Dialer{Timeout: answerTimeout}
@@ -55,7 +55,7 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 		return 0, err
 	}
 	defer conn.Close()
-	// a deadline in the past interrupts reads and writes
+	// A deadline in the past interrupts blocked reads and writes.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	c := &rawMQTTClient{conn: conn}
@@ -104,7 +104,7 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 	}
 }
 
-// rawMQTTClient sends and reads single packets. It keeps the first error.
+// rawMQTTClient sends and reads single MQTT packets. rawMQTTClient keeps the first error.
 type rawMQTTClient struct {
 	conn     net.Conn
 	firstErr error

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestCertificate checks that the doctor reports the expiry of the client certificate, and warns in the last sixth of
-// its validity.
+// TestCertificate checks that the doctor reports when the client certificate expires. In the last sixth of the
+// certificate's validity, the doctor must warn.
 func TestCertificate(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -53,7 +53,7 @@ The exit status is 1 if a check fails.`,
 	return cmd
 }
 
-// Examine runs all checks, shows each finding, and returns the number of bad ones.
+// Examine runs all checks and passes each finding to show. It returns the number of findings with the status Bad.
 func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	r := &findingReporter{showFinding: show, federation: p.Federation}
 	r.addGoodFinding("configuration", "valid")

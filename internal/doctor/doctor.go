@@ -14,7 +14,7 @@ type FindingStatus string
 // The results of a check.
 const (
 	Good    FindingStatus = "good"
-	Warn    FindingStatus = "warn" // it works, but with limitations
+	Warn    FindingStatus = "warn" // working, but with limitations
 	Bad     FindingStatus = "bad"
 	Skipped FindingStatus = "skipped" // not checked; the finding contains the reason
 )
@@ -25,11 +25,12 @@ type Finding struct {
 	State       FindingStatus `json:"state"`
 	Observation string        `json:"found"`
 	Remedy      string        `json:"mend,omitempty"` // change to make; empty if none is needed
-	// Federation is the federation of the finding, if the device has several.
+	// Federation is the name of the federation that the finding belongs to. It is empty if the device has only one
+	// federation.
 	Federation string `json:"federation,omitempty"`
 }
 
-// findingReporter shows findings and counts the bad ones.
+// findingReporter shows findings and counts the findings with the status Bad.
 type findingReporter struct {
 	showFinding       func(Finding)
 	observationPrefix string // text before the observation of each finding
@@ -69,5 +70,5 @@ func newTextFindingPrinter(w io.Writer) func(Finding) {
 // newJSONFindingPrinter returns a function that writes findings as JSON, one per line.
 func newJSONFindingPrinter(w io.Writer) func(Finding) {
 	e := json.NewEncoder(w)
-	return func(f Finding) { _ = e.Encode(f) } // ignore the error: the reader has gone
+	return func(f Finding) { _ = e.Encode(f) } // ignore the error: the output can no longer be written
 }

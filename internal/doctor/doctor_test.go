@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newTarget returns a coordinator at the broker url as target.
+// newTarget returns a doctor target for a coordinator that uses the broker at url.
 func newTarget(t *testing.T, url string) *Target {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", "air")
@@ -32,16 +32,16 @@ func newTarget(t *testing.T, url string) *Target {
 	}}
 }
 
-// bounded is a configuration line that each good broker has.
+// bounded is a line that the configuration of every good broker contains.
 const bounded = "memory_limit 1073741824"
 
-// openBroker starts a Mosquitto whose only faults come from the given configuration lines.
+// openBroker starts a Mosquitto. Apart from the given configuration lines, its configuration has no faults.
 func openBroker(t *testing.T, lines ...string) string {
 	t.Helper()
 	return brokers.OpenMosquitto(t, append(lines, bounded)...)
 }
 
-// examine returns the findings that are not good, as "about state", and the text of all findings.
+// examine returns the subject and the status of all findings that are not good, and the text of all findings.
 func examine(t *testing.T, p *Target) (found []string, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -68,7 +68,7 @@ func TestExamine(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		lines  []string // lines of mosquitto.conf
+		lines  []string // additional lines in mosquitto.conf
 		change func(*Target)
 		found  string
 		says   string
@@ -115,8 +115,8 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// TestRefusedSubscription checks that a refused subscription is named. It uses the embedded broker, because Mosquitto
-// accepts it and withholds the messages.
+// TestRefusedSubscription checks that the doctor names a refused subscription. It uses the embedded broker, because
+// Mosquitto accepts such a subscription and withholds the messages.
 func TestRefusedSubscription(t *testing.T) {
 	t.Parallel()
 	topics, err := mqtt.NewTopics("", "air")
@@ -138,7 +138,7 @@ func TestRefusedSubscription(t *testing.T) {
 	}
 }
 
-// presencesOnly starts a broker whose clients may only read presences.
+// presencesOnly starts a broker whose clients may only read presence messages.
 func presencesOnly(t *testing.T) string {
 	t.Helper()
 	rules := filepath.Join(t.TempDir(), "acl")
@@ -152,7 +152,7 @@ func presencesOnly(t *testing.T) string {
 	return openBroker(t, "acl_file "+rules)
 }
 
-// TestAccess checks that a forbidden topic of the daemon is named.
+// TestAccess checks that the doctor names a topic of the daemon that the access rules forbid.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, presencesOnly(t))
@@ -163,7 +163,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestEachNodeIsExamined checks that each node of a cluster is examined.
+// TestEachNodeIsExamined checks that the doctor examines each node of a broker cluster.
 func TestEachNodeIsExamined(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, "tcp://"+brokers.FreeAddress(t))
@@ -177,8 +177,8 @@ func TestEachNodeIsExamined(t *testing.T) {
 	}
 }
 
-// TestCloneIsNamed checks the case that another client with the same id repeatedly disconnects the doctor, and the
-// access rules withhold the message that would end the self-test.
+// TestCloneIsNamed runs a second client with the doctor's client id, which repeatedly disconnects the doctor. The
+// access rules withhold the message that would end the self-test. The doctor must report the second client.
 func TestCloneIsNamed(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, presencesOnly(t))
@@ -196,8 +196,9 @@ func TestCloneIsNamed(t *testing.T) {
 	}
 }
 
-// TestCloneIsSeen checks that a clone is detected by its will, because the doctor finishes before the clone reconnects.
-// A retained presence of a client that has left is not reported.
+// TestCloneIsSeen checks that the doctor detects another client with the daemon's client id by the will message of that
+// client. Otherwise the doctor could finish before the other client reconnects. A retained presence message of a client
+// that has left must not be reported.
 func TestCloneIsSeen(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, openBroker(t))
@@ -206,7 +207,7 @@ func TestCloneIsSeen(t *testing.T) {
 	other := mqtttest.Dial(t, mqtt.Options{URL: p.Broker.Options.URL, ClientID: "another"})
 	other.Subscribe(mqtt.AtLeastOnce, "presence")
 	mqtttest.Publish(t, other, there)
-	mqtttest.Received(t, other) // wait until the broker has stored it
+	mqtttest.Received(t, other) // wait until the broker has stored the retained message
 	if found, text := examine(t, p); len(found) > 0 {
 		t.Errorf("nobody is there: found %q in\n%s", found, text)
 	}
@@ -229,7 +230,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// TestRunningDaemonIsLeftAlone checks that a running daemon keeps its connection.
+// TestRunningDaemonIsLeftAlone checks that the doctor does not disconnect a running daemon.
 func TestRunningDaemonIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, openBroker(t))

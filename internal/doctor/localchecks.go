@@ -13,27 +13,27 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Target is a daemon to be examined by the doctor.
+// Target is a daemon that the doctor examines.
 type Target struct {
 	Program         string
-	Federation      string // name of the federation, if the daemon has several
+	Federation      string // name of the federation; empty if the daemon has only one federation
 	StateDir        string
 	NeededFreeBytes int64 // number of bytes that should be free for the state folder
-	// FindAnnouncement checks whether a broker has an announcement that the daemon accepts. It is nil for the
-	// coordinator.
+	// FindAnnouncement checks whether a broker has an announcement that the daemon accepts. FindAnnouncement is nil for
+	// the coordinator.
 	FindAnnouncement func(ctx context.Context, url string) Finding
 	// CheckData checks the data. It is nil for a daemon without data, and is called after FindAnnouncement.
 	CheckData func(ctx context.Context) []Finding
-	// CheckCluster checks the daemon's cluster, and reports whether another replica has the broker session. It is nil
-	// for a daemon without a cluster.
+	// CheckCluster checks the daemon's cluster. It also reports whether another replica has the broker session.
+	// CheckCluster is nil for a daemon without a cluster.
 	CheckCluster func(ctx context.Context) (found []Finding, taken bool)
 	Broker       BrokerTarget
-	SiteBroker   *BrokerTarget // broker for readings; nil without one
+	SiteBroker   *BrokerTarget // broker that delivers sensor readings; nil if the daemon uses none
 }
 
-// checkStateFolder checks the state folder. It reports whether the daemon is running. It returns the folder's lock if
-// the daemon has run before and is not running now. It creates no files, because root's files would be unusable for the
-// daemon's user.
+// checkStateFolder checks the state folder and reports whether the daemon is running. If the daemon has run before and
+// is not running now, it also returns the folder's lock. It creates no files, because the daemon's user could not use
+// files that belong to root.
 func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLock, runs bool) {
 	info, err := os.Stat(p.StateDir)
 	switch {
@@ -51,7 +51,7 @@ func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLo
 		lock, err = store.LockStateFolder(p.StateDir)
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // no daemon has been started with this folder
+	case errors.Is(err, fs.ErrNotExist): // no daemon has ever been started with this folder
 	case errors.Is(err, fs.ErrPermission):
 		r.addFinding("state folder", Bad, "run the doctor command as root or as the user of the service", "%v", err)
 		return nil, false
@@ -91,12 +91,13 @@ func formatBytes(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// BuildCommitTime returns the commit time of this build, a lower bound for the current time. It is zero if unknown.
+// BuildCommitTime returns the commit time of this build, which is a lower bound for the current time. It returns the
+// zero time if the commit time is unknown.
 func BuildCommitTime() (at time.Time) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.time" {
-				at, _ = time.Parse(time.RFC3339, s.Value) // zero on an error
+				at, _ = time.Parse(time.RFC3339, s.Value) // the zero time if the value is invalid
 			}
 		}
 	}

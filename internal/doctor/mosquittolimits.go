@@ -17,14 +17,14 @@ import (
 	"strings"
 )
 
-// minOpenFiles is the minimum limit of open files for a broker. Each connection needs one, even from an unauthenticated
-// client. The default for services is 1024.
+// minOpenFiles is the smallest limit of open files that the doctor accepts for a broker. Each connection needs one open
+// file, even the connection of an unauthenticated client. The default limit for services is 1024.
 const minOpenFiles = 4096
 
 // localMachine gives access to the processes and the firewall of a machine.
 type localMachine struct {
 	proc string // path of /proc
-	// runs the firewall tool nft and returns its output
+	// runNft runs the firewall tool nft and returns its output.
 	runNft func(ctx context.Context, args ...string) (string, error)
 }
 
@@ -34,8 +34,8 @@ var thisMachine = localMachine{proc: "/proc", runNft: func(ctx context.Context, 
 	return string(out), err
 }}
 
-// checkMosquitto checks the limits of the Mosquitto on this machine and port: open files, memory, and connections per
-// source.
+// checkMosquitto checks the limits of the Mosquitto process that listens on the given port of this machine: open files,
+// memory, and connections per source address.
 func (m localMachine) checkMosquitto(ctx context.Context, r *findingReporter, local, remote netip.AddrPort) {
 	if local.Addr() != remote.Addr() {
 		r.addFinding("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` on the broker's machine, "+
@@ -52,7 +52,8 @@ func (m localMachine) checkMosquitto(ctx context.Context, r *findingReporter, lo
 	m.checkFirewallConnectionLimit(ctx, r, remote.Port())
 }
 
-// addrPort returns the address of one end of a TCP connection. It returns the invalid address for other networks.
+// addrPort returns the address of one end of a TCP connection. For other kinds of networks it returns the invalid
+// address.
 func addrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -122,8 +123,8 @@ func checkMemoryLimit(r *findingReporter, process string) {
 		"%s does not set memory_limit: a single device can fill the machine's memory with retained messages", file)
 }
 
-// checkFirewallConnectionLimit checks whether a firewall limits the connections per source, if other machines can reach
-// the broker.
+// checkFirewallConnectionLimit checks whether a firewall limits the number of connections per source address. It does
+// nothing if other machines cannot reach the broker.
 func (m localMachine) checkFirewallConnectionLimit(ctx context.Context, r *findingReporter, port uint16) {
 	open := slices.ContainsFunc(m.listeningSocketsOn(port), func(s listeningSocket) bool { return !s.isLoopbackOnly })
 	if !open {
@@ -149,8 +150,9 @@ func (m localMachine) checkFirewallConnectionLimit(ctx context.Context, r *findi
 	}
 }
 
-// mosquittoProcFolder returns the /proc folder of the Mosquitto that listens on a port. Only root and Mosquitto's own
-// user can identify that process. For other users it returns the running Mosquitto if there is exactly one.
+// mosquittoProcFolder returns the /proc folder of the Mosquitto that listens on the given port. Only root and
+// Mosquitto's own user can identify this process. For other users, the function returns the folder of the only running
+// Mosquitto, if there is exactly one.
 func (m localMachine) mosquittoProcFolder(port uint16) (dir string, known bool) {
 	names, _ := filepath.Glob(filepath.Join(m.proc, "[0-9]*", "comm"))
 	listening := m.listeningSocketsOn(port)
@@ -181,11 +183,11 @@ func (m localMachine) mosquittoProcFolder(port uint16) (dir string, known bool) 
 // listeningSocket is a listening TCP socket.
 type listeningSocket struct {
 	fdLink         string // link target of the socket in /proc/PID/fd
-	isLoopbackOnly bool   // not reachable from other machines
+	isLoopbackOnly bool   // true if the socket cannot be reached from other machines
 }
 
-// isLoopbackProcAddress reports whether a local address in /proc/net/tcp is a loopback address. The kernel writes
-// 32-bit words in host byte order, followed by a colon and the port.
+// isLoopbackProcAddress reports whether a local address from /proc/net/tcp is a loopback address. The kernel writes the
+// address as 32-bit words in host byte order, followed by a colon and the port.
 func isLoopbackProcAddress(text string) bool {
 	text, _, _ = strings.Cut(text, ":")
 	words, err := hex.DecodeString(text)
@@ -202,7 +204,7 @@ func isLoopbackProcAddress(text string) bool {
 // listeningSocketsOn returns the sockets that listen on a port.
 func (m localMachine) listeningSocketsOn(port uint16) (sockets []listeningSocket) {
 	for _, file := range []string{"tcp", "tcp6"} {
-		text, _ := os.ReadFile(filepath.Join(m.proc, "net", file)) // tcp6 is missing without IPv6
+		text, _ := os.ReadFile(filepath.Join(m.proc, "net", file)) // the file tcp6 is missing on systems without IPv6
 		for line := range strings.Lines(string(text)) {
 			f := strings.Fields(line)
 			if len(f) > 9 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) && f[3] == "0A" { // state 0A is LISTEN

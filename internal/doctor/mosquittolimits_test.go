@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// proc creates a folder with the given files of /proc.
+// proc creates a temporary folder that replaces /proc and contains the given files.
 func proc(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +46,8 @@ const sockets = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->w
    1: 0100007F:22B3 0100007F:D431 01 00000000:00000000 00:00000000 00000000   107        0 4712 1 0000000000000000 20 4 30 10 -1
 `
 
-// unasked returns an nft function that must not be called, for a Mosquitto that only this machine reaches.
+// unasked returns an nft function that fails the test when it is called. It is for a Mosquitto that only this machine
+// can reach, so that the firewall does not matter.
 func unasked(t *testing.T) func(context.Context, ...string) (string, error) {
 	return func(context.Context, ...string) (string, error) {
 		t.Error("nft is asked for its rules")
@@ -93,7 +94,8 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestFirewall checks that the firewall limits each source if other machines can reach the port.
+// TestFirewall checks that the doctor requires a firewall limit per source address if other machines can reach the
+// port.
 func TestFirewall(t *testing.T) {
 	const (
 		table = "table inet fedmesh {\n\tset fedmesh {\n\t\ttype inet_service\n\t\telements = { 8883, 8884 }\n\t}\n" +
@@ -169,7 +171,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestDescriptorsOfMosquitto examines a real Mosquitto with the real /proc.
+// TestDescriptorsOfMosquitto examines a running Mosquitto through the real /proc.
 func TestDescriptorsOfMosquitto(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/limits"); err != nil {

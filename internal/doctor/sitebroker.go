@@ -7,11 +7,11 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// readingsWait is how long the doctor waits for readings from the site's broker.
+// readingsWait is the time for which the doctor waits for sensor readings from the site's broker.
 const readingsWait = 3 * time.Second
 
-// checkSiteBroker checks the broker for readings: whether the client may connect and subscribe, and whether messages
-// arrive. It does not use the daemon's session, so the daemon may run.
+// checkSiteBroker checks the broker that delivers sensor readings. The client must be able to connect and subscribe,
+// and messages must arrive. The check uses its own session, so the daemon may keep running.
 func (p *Target) checkSiteBroker(ctx context.Context, r *findingReporter) {
 	for _, b := range p.SiteBroker.targetPerURL() {
 		r.observationPrefix = "readings.broker " + b.Options.URL + ": "

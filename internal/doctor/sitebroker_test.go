@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// TestSite checks that problems of the broker for readings are reported, and whether readings arrive.
+// TestSite checks that the doctor reports problems of the broker for sensor readings, and whether readings arrive.
 func TestSite(t *testing.T) {
 	t.Parallel()
 	b, err := broker.Start(broker.Options{Authenticate: func(_, _, password string) bool { return password == "good" },
@@ -63,7 +63,7 @@ func TestSite(t *testing.T) {
 			p.Broker.SubscribedFilters, p.Broker.NeedsRetainedMessages, p.Broker.WantedQueueLength = nil, false, 0
 			p.Broker.SelfTestTopic += strings.ReplaceAll(tt.name, " ", "-")
 			p.SiteBroker = tt.site
-			// different client ids, so that the tests do not disconnect each other
+			// Different client ids prevent that the tests disconnect each other.
 			p.SiteBroker.Options.ClientID += strings.ReplaceAll(tt.name, " ", "-")
 			p.SiteBroker.Options.Username = p.SiteBroker.Options.ClientID
 			found, text := examine(t, p)

@@ -13,8 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestAnnouncements checks on Mosquitto that a device appears in Home Assistant with its forecasts, becomes unavailable
-// when agentd is killed, appears again in the next start, and disappears when another system or none is set.
+// TestAnnouncements checks with Mosquitto how a device and its forecasts appear in Home Assistant. The device must
+// become unavailable when agentd is killed, and available again after the next start. It must disappear when the
+// announcements are configured for another system or disabled.
 func TestAnnouncements(t *testing.T) {
 	t.Parallel()
 	site := brokers.OpenMosquitto(t)

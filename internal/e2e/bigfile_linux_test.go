@@ -27,7 +27,7 @@ import (
 type bigFile struct {
 	megabytes int64
 	zipped    bool
-	inputs    bool // true if the file contains readings, from which the agent makes rows
+	inputs    bool // true if the file contains sensor readings, from which the agent makes rows
 	// start starts a command with an optional memory limit, and end checks its memory usage.
 	start func(cmd *exec.Cmd)
 	end   func()
@@ -35,7 +35,8 @@ type bigFile struct {
 
 const bigColumns = 16
 
-// learn runs an agent through the rounds. It returns the agent's peak anonymous memory, which excludes cached files.
+// learn runs an agent until the rounds are finished. It returns the agent's peak anonymous memory, which excludes
+// cached files.
 func (b *bigFile) learn(t *testing.T) (anonymous float64) {
 	t.Helper()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -96,7 +97,7 @@ func (b *bigFile) task() string {
 		"steps: {budget: 100ms, max: 200}}", inputs, strings.Join(names, ", "), target)
 }
 
-// write writes the file, and returns its number of rows.
+// write creates the data file and returns the number of rows in it.
 func (b *bigFile) write(t *testing.T, path string) (rows int) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -106,7 +107,7 @@ func (b *bigFile) write(t *testing.T, path string) (rows int) {
 	var to io.Writer = f
 	var z *gzip.Writer
 	if b.zipped {
-		z, _ = gzip.NewWriterLevel(f, gzip.BestSpeed) // NewWriterLevel fails only for an invalid level.
+		z, _ = gzip.NewWriterLevel(f, gzip.BestSpeed) // NewWriterLevel fails only for an invalid level
 		to = z
 	}
 	w := bufio.NewWriterSize(to, 1<<20)
@@ -145,7 +146,7 @@ var (
 	trainedTook = regexp.MustCompile(` local training finished .* took=(\S+)`)
 )
 
-// tell logs the durations of the steps.
+// tell logs how long each phase of the agent's work took.
 func (b *bigFile) tell(t *testing.T, rows int, log string) {
 	t.Helper()
 	durations := func(of *regexp.Regexp) (all []time.Duration) {

@@ -22,7 +22,7 @@ type memoryGroup struct {
 	second bool
 }
 
-// newMemoryGroup creates a control group without swap. It requires root.
+// newMemoryGroup creates a control group with a memory limit and without swap. newMemoryGroup requires root.
 func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/cgroup")
@@ -39,7 +39,7 @@ func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 	if g.second {
 		g.dir = "/sys/fs/cgroup"
 		limits = map[string]int{"memory.max": bytes, "memory.swap.max": 0}
-		// the controller may already be enabled
+		// Ignore the error, because the controller may already be enabled.
 		_ = os.WriteFile(filepath.Join(g.dir, "cgroup.subtree_control"), []byte("+memory"), 0)
 	}
 	if g.dir, err = os.MkdirTemp(g.dir, "fedmesh-"); err != nil {
@@ -53,7 +53,7 @@ func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		n, path := limits[name], filepath.Join(g.dir, name)
 		if _, err := os.Stat(path); err != nil && strings.Contains(name, "sw") {
-			continue // A kernel without swap does not have this file.
+			continue // a kernel without swap does not have this file
 		}
 		if err := os.WriteFile(path, []byte(strconv.Itoa(n)), 0); err != nil {
 			t.Fatal(err)
@@ -62,14 +62,14 @@ func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 	return g
 }
 
-// into makes a command start in the group.
+// into makes a command start inside the control group.
 func (g *memoryGroup) into(cmd *exec.Cmd) {
 	script := `echo $$ >"$0/cgroup.procs" && exec "$@"`
 	*cmd = *exec.Command("/bin/sh", append([]string{"-c", script, g.dir}, cmd.Args...)...)
 }
 
-// peak returns the peak memory of the group, including cached files. It checks that no process was killed for lack of
-// memory.
+// peak returns the peak memory of the control group in bytes, including cached files. It fails the test if the kernel
+// killed a process because the memory limit was exceeded.
 func (g *memoryGroup) peak(t *testing.T) (bytes int) {
 	t.Helper()
 	peak, events := "memory.max_usage_in_bytes", "memory.oom_control"
@@ -82,7 +82,7 @@ func (g *memoryGroup) peak(t *testing.T) (bytes int) {
 	return g.number(t, peak, "")
 }
 
-// number returns the number that follows a word in a file of the group.
+// number returns the number that follows a word in a file of the control group.
 func (g *memoryGroup) number(t *testing.T, file, word string) (n int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.dir, file))
@@ -97,7 +97,8 @@ func (g *memoryGroup) number(t *testing.T, file, word string) (n int) {
 	return 0
 }
 
-// TestGigabyte checks that an agent trains on a file of 1 GB on disk under MemoryMax=64M and MemorySwapMax=0.
+// TestGigabyte checks that an agent can train on a file of 1 GB with a memory limit of 64 MiB and without swap
+// (MemoryMax=64M, MemorySwapMax=0).
 func TestGigabyte(t *testing.T) {
 	if store.IsRAMBackedFolder(os.TempDir()) {
 		t.Setenv("TMPDIR", "/var/tmp")

@@ -15,12 +15,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// vandal deletes a chunk of the second round's base model as soon as the round is announced. It also records the hashes
-// in announcements.
+// vandal deletes a chunk of the second round's base model from the broker as soon as the round is announced. vandal
+// also records the blob hashes in all announcements.
 type vandal struct {
 	conn     mqtt.Conn
 	mu       sync.Mutex
-	named    map[wire.AnnouncementPosition][]string // hashes that each announcement contains
+	named    map[wire.AnnouncementPosition][]string // blob hashes in each announcement
 	finished map[wire.RunID]bool
 	gone     bool
 }
@@ -70,7 +70,8 @@ func (v *vandal) hear(payload []byte) {
 	}
 }
 
-// mayStay returns the hashes in the announcements of the last two rounds of the newest run.
+// mayStay returns the blob hashes in the announcements of the last two rounds of the newest run. The broker may retain
+// these blobs.
 func (v *vandal) mayStay() map[string]bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -87,7 +88,7 @@ func (v *vandal) mayStay() map[string]bool {
 	return may
 }
 
-// ended returns the number of runs whose end has been announced.
+// ended returns the number of runs whose end the coordinator has announced.
 func (v *vandal) ended() (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -99,13 +100,13 @@ func (v *vandal) ended() (n int) {
 	return n
 }
 
-// TestBlobsAtBroker deletes a part of a model while an agent fetches it, and kills the coordinator. The coordinator
-// must publish missing parts again, and delete blobs that no round needs.
+// TestBlobsAtBroker deletes a chunk of a model from the broker while an agent downloads it, and kills the coordinator.
+// The coordinator must publish missing chunks again, and must delete blobs that no round needs.
 func TestBlobsAtBroker(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(20))
-	// The model has 1 MB, in 17 chunks.
+	// The size of the model is 1 MB, in 17 chunks.
 	f.ConfigureCoordinator(t,
 		"{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, "+
 			"500]}, steps: {budget: 100ms, min: 1, max: 1}}",

@@ -21,8 +21,8 @@ import (
 	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// bridged is a federation with a hub broker for the coordinator, and two site brokers with three agents each. All use
-// the shipped files and certificates.
+// bridged is a federation with three brokers: a hub broker for the coordinator, and two site brokers with three agents
+// each. All brokers use the configuration files that we ship, and certificates.
 type bridged struct {
 	*federation
 	t         *testing.T
@@ -30,7 +30,7 @@ type bridged struct {
 	rules     string // access rules for Mosquitto in acl format
 	hub       *brokers.Mosquitto
 	sites     []*brokers.Mosquitto
-	lines     []*line // connections from the sites to the hub
+	lines     []*line // connections from the site brokers to the hub broker
 	ids       [][]string
 	daemons   []*testkit.Process
 }
@@ -63,12 +63,12 @@ func newBridged(t *testing.T, task, round, mesh string) *bridged {
 	return b
 }
 
-// mine replaces names in a shipped file by the test's names.
+// mine replaces the names in a shipped configuration file by the names in the test.
 func mine(file []byte, site int) string {
 	return strings.NewReplacer("plant_7", "e2e", "site-hall", fmt.Sprint("site-", site)).Replace(string(file))
 }
 
-// newSite prepares a site's broker with a connection to the hub.
+// newSite prepares a site broker with a connection to the hub broker.
 func (b *bridged) newSite(n int) *brokers.Mosquitto {
 	b.t.Helper()
 	l := newLine(b.t, b.hub.Address)
@@ -81,7 +81,7 @@ func (b *bridged) newSite(n int) *brokers.Mosquitto {
 	return site
 }
 
-// start starts a broker with access rules and an additional user who may read everything.
+// start starts a broker with access rules. In addition to these rules, one more user may read all topics.
 func (b *bridged) start(m *brokers.Mosquitto, rules string) {
 	b.t.Helper()
 	m.Write(b.t, "acl", []byte(rules+"\nuser "+acltest.ObserverUser+"\ntopic read #\n"))
@@ -100,7 +100,7 @@ func (b *bridged) pems(name string) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// trust issues a program's certificate.
+// trust issues a certificate for the program with the given id.
 func (b *bridged) trust(id string) {
 	b.t.Helper()
 	cert, key := b.pems("e2e-" + id)
@@ -179,8 +179,8 @@ func (s *spy) count(kind mqtt.TopicKind) int {
 	return s.seen[kind]
 }
 
-// TestBridge trains at two sites with the shipped files. It disconnects one site while rounds continue, and reconnects
-// it. The model is sent in chunks.
+// TestBridge trains at two sites with the shipped configuration files. It disconnects one site while rounds continue,
+// and reconnects the site later. The model is sent in chunks.
 func TestBridge(t *testing.T) {
 	t.Parallel()
 	b := newBridged(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}, "+
@@ -203,8 +203,8 @@ func TestBridge(t *testing.T) {
 	b.stop()
 }
 
-// TestBridgeMixing checks that neighbours mix at the broker of their site, and that the hub receives none of their
-// messages.
+// TestBridgeMixing checks that neighbours exchange their mixing messages over the broker of their site, and that the
+// hub broker receives none of these messages.
 func TestBridgeMixing(t *testing.T) {
 	t.Parallel()
 	b := newBridged(t, feddec, `{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
@@ -250,7 +250,7 @@ func newLine(t *testing.T, to string) *line {
 	return l
 }
 
-// join accepts connections again.
+// join accepts connections again after a cut.
 func (l *line) join() {
 	l.t.Helper()
 	var err error
@@ -282,8 +282,8 @@ func forward(to, from net.Conn) {
 	_ = from.Close()
 }
 
-// cut closes all connections and refuses new ones. They must be refused, because Mosquitto 2.0.11 does not retry after
-// the peer has closed a TLS handshake.
+// cut closes all connections and refuses new connections. It does not accept and close new connections, because
+// Mosquitto 2.0.11 does not retry after the peer has closed a TLS handshake.
 func (l *line) cut() {
 	_ = l.listener.Close()
 	l.mu.Lock()

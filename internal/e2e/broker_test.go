@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestUnreachableBroker checks that an unreachable broker is logged in one line, and that the program connects later.
+// TestUnreachableBroker checks that a program logs an unreachable broker in one line, and connects as soon as the
+// broker is reachable.
 func TestUnreachableBroker(t *testing.T) {
 	t.Parallel()
 	broker := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
@@ -30,7 +31,7 @@ func TestUnreachableBroker(t *testing.T) {
 	}
 }
 
-// TestStopsWithoutBroker checks that the programs stop soon in any state of the broker.
+// TestStopsWithoutBroker checks that the programs stop quickly on request, whatever the state of the broker.
 func TestStopsWithoutBroker(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, "tcp://"+brokers.FreeAddress(t))

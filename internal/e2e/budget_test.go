@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// TestBudget starts an agent whose monthly budget of bytes is nearly used up.
+// TestBudget checks an agent whose monthly budget of bytes is nearly used up.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

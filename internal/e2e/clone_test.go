@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestClone runs a device and a copy of its disk with different data.
+// TestClone checks that a device and a clone of it, which runs on a copy of its disk with different data, are detected.
 func TestClone(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -35,8 +35,8 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// copyFiles copies the files of a folder without subfolders, except sockets. The owning process is still writing, so
-// temporary files may disappear meanwhile.
+// copyFiles copies the files of a folder, without subfolders and sockets. The process that owns the folder is still
+// running, so temporary files may disappear during the copy.
 func copyFiles(t *testing.T, to, from string) {
 	t.Helper()
 	entries, err := os.ReadDir(from)

@@ -16,13 +16,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// orders records every announcement at a broker.
+// orders records every announcement that arrives at a broker.
 type orders struct {
 	mu  sync.Mutex
 	all []wire.AnnouncementPosition
 }
 
-// hearOrders subscribes to the announcements of a broker until the end of the test.
+// hearOrders records the announcements that arrive at a broker until the end of the test.
 func hearOrders(t *testing.T, broker string) *orders {
 	t.Helper()
 	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: broker, ClientID: "observer"})
@@ -62,7 +62,8 @@ func (o *orders) take(t *testing.T, payload []byte) {
 	o.all = append(o.all, wire.AnnouncementPositionOf(e.Header, &a))
 }
 
-// wantRising checks that the positions of the announcements never decrease, and that they have this many epochs.
+// wantRising checks that the positions of the recorded announcements never decrease, and that the announcements have
+// the given number of different epochs.
 func (o *orders) wantRising(t *testing.T, epochs wire.Epoch) {
 	t.Helper()
 	o.mu.Lock()
@@ -78,7 +79,8 @@ func (o *orders) wantRising(t *testing.T, epochs wire.Epoch) {
 const withoutEnd = `{participants: 3, quorum: 3, rounds: 0, pause: 200ms, deadline: 60s, ` +
 	`gather: {target: 3, minimum: 3, within: 30s, spread: 10ms}}`
 
-// takenOver waits until another coordinator leads and has closed two rounds.
+// takenOver waits until a coordinator other than from leads and has closed two rounds since the given time. takenOver
+// returns the name of the new leader.
 func (c *cluster) takenOver(t *testing.T, from string, since time.Time) (to string) {
 	t.Helper()
 	to = c.leader(t, c.but(from)...)
@@ -89,8 +91,8 @@ func (c *cluster) takenOver(t *testing.T, from string, since time.Time) (to stri
 	return to
 }
 
-// end stops all programs after two coordinators have a model of the same version. It checks that there is one model for
-// each version, and that each agent trained once for each round.
+// end waits until two coordinators have a model of the same version, and then stops all programs. It checks that there
+// is only one model for each version, and that each agent trained once for each round.
 func (c *cluster) end(t *testing.T, heard *orders, epochs wire.Epoch) {
 	t.Helper()
 	for _, id := range []string{"one", "two", "three"} {
@@ -108,7 +110,7 @@ func (c *cluster) end(t *testing.T, heard *orders, epochs wire.Epoch) {
 	c.wantOneTraining(t)
 }
 
-// ends waits until a coordinator exits with the message why, and restarts it.
+// ends waits until a coordinator exits with the message why. ends then restarts the coordinator.
 func (c *cluster) ends(t *testing.T, name, why string) {
 	t.Helper()
 	c.replicas[name].Wait(t, 1)
@@ -119,7 +121,8 @@ func (c *cluster) ends(t *testing.T, name, why string) {
 	c.replicas[name].Await(t, "on standby leader=")
 }
 
-// stage starts NATS and Mosquitto for several coordinators, and records their announcements.
+// stage starts NATS and Mosquitto for a test with several coordinators, and records the announcements of these
+// coordinators.
 func stage(t *testing.T, servers int) (engine *brokers.NATS, broker string, heard *orders) {
 	t.Helper()
 	engine = brokers.NewNATS(t, servers, 0, "")
@@ -128,7 +131,7 @@ func stage(t *testing.T, servers int) (engine *brokers.NATS, broker string, hear
 	return engine, broker, hearOrders(t, broker)
 }
 
-// through returns a function that gives each coordinator its own proxy to an address.
+// through returns a function that starts a separate proxy to an address for each coordinator.
 func through(t *testing.T, lines map[string]*brokers.Proxy, address string) func(name, text string) string {
 	return func(name, text string) string {
 		lines[name] = brokers.NewProxy(t, address)
@@ -136,7 +139,8 @@ func through(t *testing.T, lines map[string]*brokers.Proxy, address string) func
 	}
 }
 
-// TestStoppedCoordinator stops the leading coordinator until another one has taken over, and then continues it.
+// TestStoppedCoordinator stops the process of the leading coordinator (SIGSTOP) until another coordinator has taken
+// over, and then lets it continue.
 func TestStoppedCoordinator(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 3)
@@ -154,7 +158,7 @@ func TestStoppedCoordinator(t *testing.T) {
 	c.end(t, heard, 2)
 }
 
-// TestCoordinatorCutFromEngine disconnects the leading coordinator from NATS but not from the broker.
+// TestCoordinatorCutFromEngine disconnects the leading coordinator from NATS, but leaves it connected to the broker.
 func TestCoordinatorCutFromEngine(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 1)
@@ -174,7 +178,7 @@ func TestCoordinatorCutFromEngine(t *testing.T) {
 	c.end(t, heard, 2)
 }
 
-// TestCoordinatorCutFromBroker disconnects the leading coordinator from the broker but not from NATS.
+// TestCoordinatorCutFromBroker disconnects the leading coordinator from the broker, but leaves it connected to NATS.
 func TestCoordinatorCutFromBroker(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 1)
@@ -193,7 +197,8 @@ func TestCoordinatorCutFromBroker(t *testing.T) {
 	c.end(t, heard, 2)
 }
 
-// TestEngineWithoutQuorum kills two of three NATS servers and restarts them. No coordinator may lead meanwhile.
+// TestEngineWithoutQuorum kills two of three NATS servers and restarts them later. No coordinator may lead while the
+// servers are down.
 func TestEngineWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 3)
@@ -219,8 +224,8 @@ func TestEngineWithoutQuorum(t *testing.T) {
 	c.end(t, heard, 2)
 }
 
-// TestUpgradeCluster upgrades three coordinators from the last release without an interruption: first the replicas on
-// standby, then the leader.
+// TestUpgradeCluster upgrades three coordinators from the last release without an interruption. It upgrades the standby
+// replicas first and the leader last.
 func TestUpgradeCluster(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 1)
@@ -231,7 +236,7 @@ func TestUpgradeCluster(t *testing.T) {
 	leads := c.leader(t, c.names...)
 	c.awaitRounds(t, leads, 2)
 	c.Programs = now
-	const standsBy = "by leader=" // text that is in the log messages of both versions
+	const standsBy = "by leader=" // text that the log messages of both versions contain
 	for _, name := range append(c.but(leads), leads) {
 		for _, other := range c.but(name, leads) {
 			c.replicas[other].Await(t, standsBy)

@@ -35,7 +35,8 @@ func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string,
 	return c
 }
 
-// layOutCluster writes the files of a cluster. change modifies a coordinator's configuration.
+// layOutCluster writes the configuration files of a cluster. The function change modifies the configuration of a
+// coordinator.
 func layOutCluster(t *testing.T, broker string, engine *brokers.NATS, round string,
 	change ...func(name, text string) string) *cluster {
 	t.Helper()
@@ -76,7 +77,7 @@ func (c *cluster) start(t *testing.T, name string) {
 	c.replicas[name] = c.Daemon(t, "coordinator", name)
 }
 
-// leader waits until one of the given replicas leads. The replicas must not have led before.
+// leader waits until one of the given replicas leads, and returns its name. The replicas must not have led before.
 func (c *cluster) leader(t *testing.T, among ...string) string {
 	t.Helper()
 	leads := ""
@@ -100,7 +101,7 @@ func (c *cluster) but(names ...string) (rest []string) {
 	return rest
 }
 
-// history returns the history of a replica's state folder. It checks that the rounds are consecutive and closed.
+// history returns the history from a replica's state folder. history checks that the rounds are consecutive and closed.
 func (c *cluster) history(t *testing.T, name string) (lines []runs.HistoryEntry) {
 	t.Helper()
 	for h, err := range runs.ReadHistory(c.Path("state-" + name)) {
@@ -116,7 +117,8 @@ func (c *cluster) history(t *testing.T, name string) (lines []runs.HistoryEntry)
 	return lines
 }
 
-// awaitRounds waits until a replica's history has n rounds. It does not use the log, which omits some rounds.
+// awaitRounds waits until the history of a replica contains n rounds. It does not read the log, because the log omits
+// some rounds.
 func (c *cluster) awaitRounds(t *testing.T, name string, n int) {
 	t.Helper()
 	testkit.Until(t, fmt.Sprintf("%s has %d rounds", name, n), func() bool { return c.rounds(name) >= n })
@@ -140,7 +142,7 @@ func (c *cluster) models(t *testing.T) (all map[string][][]byte) {
 		for _, path := range files {
 			hash, err := os.ReadFile(path)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // The old model was removed in the meantime.
+				continue // the old model was removed in the meantime
 			} else if err != nil {
 				t.Fatal(err)
 			}
@@ -199,8 +201,8 @@ func (c *cluster) wantOneTraining(t *testing.T) {
 	}
 }
 
-// TestCoordinators runs three coordinators. The leader is killed and the next one is stopped; the third must continue
-// the same run.
+// TestCoordinators runs three coordinators. It kills the leader and then stops the next leader. The third coordinator
+// must continue the same run.
 func TestCoordinators(t *testing.T) {
 	t.Parallel()
 	engine := brokers.NewNATS(t, 1, 0, "")

@@ -17,8 +17,9 @@ import (
 	shipped "github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// TestShippedCluster runs three coordinators with certificates on three NATS servers with the shipped nats.conf. It
-// kills the leader, then one server, which it replaces by an empty one, and then another server.
+// TestShippedCluster runs three coordinators with certificates on three NATS servers with the configuration nats.conf
+// that we ship. TestShippedCluster kills the leader. Then it kills one server and replaces it by a server without data,
+// and finally kills another server.
 func TestShippedCluster(t *testing.T) {
 	t.Parallel()
 	authority := acltest.NewAuthority(t)
@@ -51,7 +52,8 @@ func TestShippedCluster(t *testing.T) {
 	lost.Rejoin(t)
 	engine.Nodes[0].Kill()
 	before := c.rounds(second)
-	// While the new server starts there may be no quorum for 10 s, and another coordinator may take over.
+	// While the new server starts, the servers may have no quorum for up to 10 s, and another coordinator may take
+	// over.
 	testkit.Until(t, "three more rounds, whoever leads", func() bool {
 		return slices.ContainsFunc(c.names, func(name string) bool { return c.rounds(name) >= before+3 })
 	})

@@ -14,18 +14,18 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// killing is a federation whose coordinator is killed during commands.
+// killing is a federation whose coordinator is killed while it executes commands.
 type killing struct {
 	*federation
 	lead *testkit.Process
 	draw *rand.Rand
 }
 
-// strike runs a command, kills the coordinator during or just after it, and restarts the coordinator. It reports
-// whether the command succeeded.
+// strike runs a command, kills the coordinator during the command or just after it, and restarts the coordinator.
+// strike reports whether the command succeeded.
 func (k *killing) strike(t *testing.T, words ...string) bool {
 	t.Helper()
-	if words[0] != "restandardize" { // The command restandardize has the flag --state-dir instead.
+	if words[0] != "restandardize" { // the command restandardize uses the flag --state-dir instead
 		words = append(words, "--config", k.Path("coordinator.yaml"))
 	}
 	p := programs.Start(t, "coordinator", words...)
@@ -46,18 +46,19 @@ func (k *killing) strike(t *testing.T, words ...string) bool {
 	return code == 0
 }
 
-// goesOn waits for more models.
+// goesOn waits until the coordinator has produced more models.
 func (k *killing) goesOn(t *testing.T) {
 	t.Helper()
 	at := k.picture(t).Aggregations
 	testkit.Until(t, "more models", func() bool {
 		n := k.picture(t).Aggregations
-		return n > at+1 || n > 0 && n < at // A lower number of models means that a new run has started.
+		return n > at+1 || n > 0 && n < at // a smaller number of models means that a new run has started
 	})
 }
 
-// TestCommandsKilled kills the coordinator at random points of the commands that change or read its state. Completed
-// commands must stay in effect, and the federation must continue. TestLifecycleKilled tests task apply.
+// TestCommandsKilled kills the coordinator at random times during commands that change or read its state. Completed
+// commands must stay in effect, and the federation must continue. The command task apply is tested by
+// TestLifecycleKilled.
 func TestCommandsKilled(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -75,7 +76,7 @@ func TestCommandsKilled(t *testing.T) {
 	k.lead.Stop(t, syscall.SIGTERM, 0)
 }
 
-// steer interrupts pause, resume and stop.
+// steer kills the coordinator during the commands pause, resume and stop.
 func (k *killing) steer(t *testing.T) {
 	if k.strike(t, "task", "pause") {
 		k.awaitPhase(t, "paused")
@@ -91,7 +92,7 @@ func (k *killing) steer(t *testing.T) {
 	k.goesOn(t)
 }
 
-// models interrupts the commands that start a run from a model.
+// models kills the coordinator during the commands that start a run from a model.
 func (k *killing) models(t *testing.T) {
 	for _, words := range [][]string{{"model", "use", "1"}, {"model", "rollback"}} {
 		version := k.picture(t).Task.Version
@@ -102,7 +103,7 @@ func (k *killing) models(t *testing.T) {
 	}
 }
 
-// files interrupts commands that read the state, and the reset of a device.
+// files kills the coordinator during commands that read the state, and during the reset of a device.
 func (k *killing) files(t *testing.T) {
 	backup := k.Path("backup.tar")
 	_ = os.Remove(backup)
@@ -135,7 +136,7 @@ func (k *killing) reload(t *testing.T, list string) {
 	}
 }
 
-// restore interrupts the restore of a backup, and then completes it.
+// restore kills the coordinator during the restore of a backup, and then completes the restore.
 func (k *killing) restore(t *testing.T, backup string) {
 	t.Helper()
 	folder := k.Path("restored")

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// result is the last line of the demo's JSON.
+// result is the last line of the demo's JSON output.
 type result struct {
 	Event     string  `json:"event"`
 	Rounds    int     `json:"rounds"`
@@ -31,8 +31,8 @@ func demo(t *testing.T, args ...string) result {
 	return r
 }
 
-// TestDemoOnMosquitto checks that processes on a real broker learn the same model as with the embedded broker, and
-// leave no retained messages.
+// TestDemoOnMosquitto checks that the demo learns the same model on a real broker, with separate processes, as with the
+// embedded broker. The demo must leave no retained messages on the broker.
 func TestDemoOnMosquitto(t *testing.T) {
 	t.Parallel()
 	url, out := brokers.OpenMosquitto(t), filepath.Join(t.TempDir(), "out")
@@ -49,12 +49,13 @@ func TestDemoOnMosquitto(t *testing.T) {
 	}
 }
 
-// TestDemoInterrupted checks that a demo ended by Ctrl-C leaves no retained messages.
+// TestDemoInterrupted checks that the demo leaves no retained messages on the broker when it is interrupted with
+// Ctrl-C.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	url := brokers.OpenMosquitto(t)
 	p := programs.Start(t, "fedlab", "demo", "--broker", url, "--metrics", "127.0.0.1:0", "--rounds", "1000")
-	for len(retained(t, url)) < 13 { // the announcement and the presence messages of 12 agents
+	for len(retained(t, url)) < 13 { // 13 is one announcement and the presence messages of 12 agents
 		select {
 		case <-p.Ended:
 			t.Fatal("the demo ended by itself")

@@ -26,15 +26,16 @@ type shown struct {
 	page   string
 	line   int // line number of the first command
 	lines  []string
-	notRun []string // prefixes of lines that are not run; "" matches all lines
+	notRun []string // prefixes of lines that the test does not run; "" matches all lines
 }
 
 var (
 	fence = regexp.MustCompile("^ *```(sh|console)$")
 	mark  = regexp.MustCompile(`^<!-- not run(?: \(([^)]+)\))?: .+ -->$`)
-	// joined matches the separators of commands on one line.
+	// joined matches the operators that separate commands on one line: && and |.
 	joined = regexp.MustCompile(` && | \| `)
-	// hidden matches a command outside a block of sh, where it would be neither run nor marked.
+	// hidden matches a command outside a code block marked sh. Such a command would be neither run nor marked as not
+	// run.
 	hidden = regexp.MustCompile(`^ *(sudo |\S+ \| )?(bin/)?(agentd|coordinator|fedlab|make|go) [a-z]`)
 )
 
@@ -65,7 +66,8 @@ func blocks(t *testing.T) (all []shown) {
 	return all
 }
 
-// outside yields the code lines of a page that are not in blocks of sh: indented lines and other blocks.
+// outside yields the code lines of a page that are not in code blocks marked sh: indented lines and lines of other
+// blocks.
 func outside(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		block, sh := false, false
@@ -82,8 +84,9 @@ func outside(text string) iter.Seq2[int, string] {
 	}
 }
 
-// blocksOf returns the command blocks of a page. A comment above a block marks lines that are not run: `<!-- not run:
-// it needs root -->` marks all lines, `<!-- not run (make): … -->` marks lines with this prefix.
+// blocksOf returns the command blocks of a page. A comment above a block marks the lines that the test does not run.
+// `<!-- not run: it needs root -->` marks all lines of the block, and `<!-- not run (make): … -->` marks the lines that
+// begin with make.
 func blocksOf(page, text string) (all []shown) {
 	var marks []string
 	inside := false
@@ -109,19 +112,19 @@ func blocksOf(page, text string) (all []shown) {
 	return all
 }
 
-// runs reports whether a line is run.
+// runs reports whether the test runs the given line of the block.
 func (b *shown) runs(line string) bool {
 	return !slices.ContainsFunc(b.notRun, func(begin string) bool { return strings.HasPrefix(line, begin) })
 }
 
-// command returns a line without its comment.
+// command returns a line without its trailing comment.
 func command(line string) string {
 	before, _, _ := strings.Cut(line+" ", " # ")
 	return strings.TrimSpace(before)
 }
 
-// TestPages runs the commands of each page in a separate folder, in order. For all commands, including those marked as
-// not run, it checks that subcommands, flags and make targets exist.
+// TestPages runs the commands of each documentation page in order, in a separate folder per page. It also checks that
+// the subcommands, flags and make targets of all commands exist, including commands that are marked as not run.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	byPage := map[string][]shown{}
@@ -148,8 +151,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// checkWords runs each command with --help, which fails if a flag or a subcommand is unknown. It does not execute the
-// commands.
+// checkWords runs each command of a line with --help instead of executing it. The help fails if a flag or a subcommand
+// is unknown.
 func checkWords(t *testing.T, b *shown, line string) {
 	t.Helper()
 	for _, part := range joined.Split(line, -1) {
@@ -183,7 +186,8 @@ func checkWords(t *testing.T, b *shown, line string) {
 	}
 }
 
-// strayed reports whether the help text belongs to a group of commands that lacks the next word as a subcommand.
+// strayed reports whether the help text belongs to a group of commands that has no subcommand with the next word's
+// name. In this case the command does not exist.
 func strayed(words []string, help string) bool {
 	_, usage, _ := strings.Cut(help, "Usage:\n")
 	line, _, _ := strings.Cut(usage, "\n")
@@ -203,9 +207,9 @@ func strayed(words []string, help string) bool {
 // reader executes the commands of a page in a folder with the files that the pages mention.
 type reader struct {
 	dir     string
-	path    string   // PATH with the programs
-	options []string // options of the daemons, as environment variables
-	printed string   // public key that the last command has created
+	path    string   // value of PATH, with the folder of the programs
+	options []string // settings of the daemons, as environment variables
+	printed string   // public key that was printed by the last command that created a key
 }
 
 func newReader(t *testing.T) *reader {
@@ -239,7 +243,7 @@ func newReader(t *testing.T) *reader {
 	}
 	broker := brokers.OpenMosquitto(t)
 	r.path = "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH")
-	r.options = []string{ // no pauses between rounds
+	r.options = []string{ // configure rounds without pauses
 		"COORDINATOR_ROUND_PAUSE=0s", "COORDINATOR_METRICS_LISTEN=", "COORDINATOR_BROKER_URL=" + broker,
 		"AGENTD_BROKER_URL=" + broker}
 	return r
@@ -247,7 +251,7 @@ func newReader(t *testing.T) *reader {
 
 var daemon = regexp.MustCompile(`^(bin/)?(agentd|coordinator) run `)
 
-// do runs a command, or starts it in the background if it is a daemon. It waits for a coordinator's run to finish.
+// do runs a command, or starts it in the background if it is a daemon. do waits for a coordinator's run to finish.
 func (r *reader) do(t *testing.T, at, line string) {
 	t.Helper()
 	line = strings.ReplaceAll(line, "go run ./cmd/fedlab", "fedlab")
@@ -256,7 +260,7 @@ func (r *reader) do(t *testing.T, at, line string) {
 	if daemon.MatchString(line) {
 		cmd := exec.Command("/bin/sh", "-c", "exec "+line)
 		cmd.Dir, cmd.Env = r.dir, append(append(os.Environ(), r.path), r.options...)
-		if strings.Contains(line, "agentd run") { // agentd expects its files in the working folder
+		if strings.Contains(line, "agentd run") { // agentd expects the files in the working folder
 			copyFile(t, filepath.Join(r.dir, "air", "agentd.yaml"), filepath.Join(r.dir, "agentd.yaml"))
 		}
 		p := testkit.Start(t, cmd)

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestEnrolCommands tests other ways of enrolment on Mosquitto: an open token until its removal, a kit with all
-// necessary files, and a known key.
+// TestEnrolCommands tests ways of enrolment other than a token per device, on Mosquitto: a token for any device until
+// the token is removed, a folder with all necessary files, and a known public key.
 func TestEnrolCommands(t *testing.T) {
 	t.Parallel()
 	j := newJoining(t, 2)

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestEvaluate runs five agents that evaluate each model on their held-out rows, while only one is drawn per round.
-// Log, status and metrics must show the same results.
+// TestEvaluate runs five agents. Each round selects only one agent for training, but all agents evaluate each model on
+// their held-out rows. Log, status and metrics must show the same results.
 func TestEvaluate(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

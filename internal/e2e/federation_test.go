@@ -24,14 +24,14 @@ func newFederation(t *testing.T, broker string) *federation {
 	return &federation{testkit.NewFederation(t, programs, "e2e", broker)}
 }
 
-// lead writes the coordinator's configuration for learning the plane.
+// lead writes a coordinator configuration for a task whose target is a linear function of the features (see plane).
 func (f *federation) lead(t *testing.T, agents, round string) {
 	t.Helper()
 	f.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", agents,
 		round)
 }
 
-// plane returns rows of y = 2a − b + 1.
+// plane returns the given number of rows of the function y = 2a − b + 1, as CSV.
 func plane(rows int) string {
 	var b strings.Builder
 	b.WriteString("a,b,y\n")
@@ -74,12 +74,13 @@ func TestFederation(t *testing.T) {
 		agents[id] = f.Daemon(t, "agentd", id)
 	}
 	lead.Await(t, "run finished version=3")
-	// The journal contains the newest model first. The coordinator adds it to the archive after this message.
+	// The coordinator writes the newest model to the journal first, and adds it to the archive only after the log
+	// message.
 	testkit.Until(t, "the newest model is in the archive", func() bool {
 		return strings.Contains(programs.MustRun(t, "coordinator", "model", "list", "--state-dir", f.Path("state")),
 			"  present")
 	})
-	f.checkModels(t) // Run the model commands also while the coordinator is running.
+	f.checkModels(t) // run the model commands while the coordinator is running, too
 	f.checkLocks(t)
 	f.checkStatus(t)
 	f.checkData(t)
@@ -138,7 +139,7 @@ func (f *federation) checkModels(t *testing.T) {
 	}
 }
 
-// checkLocks checks that a second daemon on the same folder is refused.
+// checkLocks checks that a second daemon refuses to use the state folder of a running daemon.
 func (f *federation) checkLocks(t *testing.T) {
 	t.Helper()
 	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
@@ -164,7 +165,7 @@ func (f *federation) checkData(t *testing.T) {
 	if code != 1 || stderr != "" {
 		t.Errorf("data check of bad data: exit %d, %s", code, stderr)
 	}
-	f.checkStatus(t) // All agents must still be connected.
+	f.checkStatus(t) // all agents must still be connected
 }
 
 // checkStatus runs the status commands while the daemons run.
@@ -196,7 +197,8 @@ func (f *federation) checkStatus(t *testing.T) {
 	}
 }
 
-// checkPresence checks that every agent has published "offline" itself. The broker would publish "lost" instead.
+// checkPresence checks that every agent has published the presence "offline" itself. For a lost connection, the broker
+// would have published "lost" instead.
 func (f *federation) checkPresence(t *testing.T, ids []string) {
 	t.Helper()
 	kept := retained(t, f.Broker)
@@ -212,7 +214,7 @@ func (f *federation) checkPresence(t *testing.T, ids []string) {
 	}
 }
 
-// checkRestart restarts the coordinator with the same run, then with another task, and then with a new run.
+// checkRestart restarts the coordinator three times: with the same run, with another task, and with a new run.
 func (f *federation) checkRestart(t *testing.T) {
 	t.Helper()
 	again := f.Daemon(t, "coordinator", "coordinator")

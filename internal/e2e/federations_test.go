@@ -11,8 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestOneDeviceTwoFederations runs one agentd in two federations on one broker. It is killed while both train, and both
-// must finish their runs. Status, doctor and metrics must distinguish the federations.
+// TestOneDeviceTwoFederations runs one agentd that belongs to two federations on one broker. It kills agentd while both
+// federations train, and restarts it. Both federations must finish their runs. Status, doctor and metrics must
+// distinguish the federations.
 func TestOneDeviceTwoFederations(t *testing.T) {
 	t.Parallel()
 	url := brokers.OpenMosquitto(t)

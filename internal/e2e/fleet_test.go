@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestFleet checks that rounds close although some agents vanish, are late or are slow.
+// TestFleet checks that rounds close although some agents disappear, are late or are slow.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -32,7 +32,7 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	log := lead.Log()
-	if n := strings.Count(log, "round closed"); n < 4 { // 3 training rounds and the statistics round
+	if n := strings.Count(log, "round closed"); n < 4 { // three training rounds and the statistics round
 		t.Errorf("%d rounds closed, want 4 or more", n)
 	}
 	if !strings.Contains(log, "missing=") {

@@ -13,8 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestForecasts checks that an agent publishes a forecast for each new row on the broker of its site. It must do so
-// after the coordinator has stopped, and after a restart without a reachable broker of the federation.
+// TestForecasts checks that an agent publishes a forecast for each new row on the broker of its site. The agent must
+// continue to do so after the coordinator has stopped, and after a restart while the federation's broker is
+// unreachable.
 func TestForecasts(t *testing.T) {
 	t.Parallel()
 	m, site := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf)), brokers.OpenMosquitto(t)
@@ -32,7 +33,7 @@ func TestForecasts(t *testing.T) {
 	lead.Await(t, "run finished version=2")
 	one.Await(t, "version=2 task=plane pinned=false")
 	lead.Stop(t, syscall.SIGTERM, 0)
-	mqtttest.Received(t, sub) // Skip the forecast for the newest row that exists already.
+	mqtttest.Received(t, sub) // skip the forecast for the newest of the existing rows
 	grows := func(from, to int) {
 		t.Helper()
 		put(t, f.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(plane(to), plane(from)))

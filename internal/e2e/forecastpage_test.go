@@ -18,10 +18,10 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestForecastInTenMinutes follows docs/howto/forecast-your-sensors.md word for word, with the folders device and
-// server as the two machines and two Mosquittos as the brokers. It changes only the addresses of the brokers and the
-// printed key, and copies files between the folders instead of running scp. Zigbee2MQTT, Shelly and Sparkplug devices
-// publish meanwhile.
+// TestForecastInTenMinutes follows the instructions in docs/howto/forecast-your-sensors.md literally. The folders
+// device and server replace the two machines of the page, and two Mosquitto processes are the brokers. The test changes
+// only the broker addresses and the printed key. It copies files between the folders instead of running scp. Meanwhile,
+// Zigbee2MQTT, Shelly and Sparkplug devices publish readings.
 func TestForecastInTenMinutes(t *testing.T) {
 	t.Parallel()
 	site, federation := brokers.OpenMosquitto(t), brokers.OpenMosquitto(t)
@@ -48,9 +48,9 @@ func TestForecastInTenMinutes(t *testing.T) {
 }
 
 // siteMessages returns the messages of a site with a Zigbee2MQTT sensor, a Shelly plug and a Sparkplug pump. Their
-// values change with periods of some minutes.
+// values change periodically, with periods of some minutes.
 func siteMessages(i int) []mqtt.Message {
-	if i%50 > 0 { // whilePublishing calls this every 10 ms
+	if i%50 > 0 { // whilePublishing calls siteMessages every 10 ms
 		return nil
 	}
 	now := time.Now()
@@ -85,10 +85,10 @@ type walkthrough struct {
 	commandCount, editCount int
 }
 
-// pageStep is a command or an edit of a page.
+// pageStep is a step of the page: a command or an edit of a file.
 type pageStep struct{ machine, command string }
 
-// editUncommentPredict is the command of the pageStep for the only edit of the page.
+// editUncommentPredict is the command of the only pageStep that edits a file.
 const editUncommentPredict = "edit: remove # before predict"
 
 var machinePattern = regexp.MustCompile(`(?m)^On the \*\*(device|server)\*\*`)

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestGrowingFile appends to the data file of a training agent, damages the file and repairs it.
+// TestGrowingFile appends rows to the data file of a training agent, damages the file, and repairs it again.
 func TestGrowingFile(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -32,7 +32,7 @@ func TestGrowingFile(t *testing.T) {
 	testkit.Until(t, "its metric says so", func() bool { return testkit.ScrapeMetric(t, url, "agentd_samples") == 27 })
 
 	put(t, f.Path("one.csv"), os.O_APPEND, ",3,4\n1,2,3\n")
-	one.Await(t, `4 fields, but the header has 3`) // The agent skips only this line.
+	one.Await(t, `4 fields, but the header has 3`) // the agent skips only this line
 	if n := testkit.ScrapeMetric(t, url, "agentd_samples"); n != 28 {
 		t.Errorf("%v rows beside a malformed line", n)
 	}
@@ -48,7 +48,7 @@ func TestGrowingFile(t *testing.T) {
 	}
 }
 
-// put writes to an existing file.
+// put opens an existing file with the given flag and writes text to it.
 func put(t *testing.T, path string, flag int, text string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_WRONLY|flag, 0)

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// founded lists typical federations: the function from the two standardised features z₁ and z₂ of a device to its
-// target, and the expected progress.
+// founded lists typical federations. Each entry contains the function from the two standardised features z₁ and z₂ of a
+// device to the target, and the expected learning progress.
 var founded = []struct {
 	name   string
 	flags  []string
@@ -38,14 +38,15 @@ var founded = []struct {
 	}, 60, 0.35},
 	{"autoencoder", []string{"--model", "autoencoder"}, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*z1 + 0.1*z2 + r.NormFloat64()
-	}, 40, 0.45}, // the power follows the temperature, and the code uses one unit for both and the humidity
+		// the power depends on the temperature; the code layer has a single unit for temperature, power and humidity
+	}, 40, 0.45},
 	{"feddec", []string{"--algorithm", "feddec"}, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*z1 - 5*z2 + 2*r.NormFloat64()
 	}, 15, 0.1},
 }
 
 // TestFoundedFederationsLearn follows the instructions that `coordinator init` prints, with five devices and without
-// edits. The federation must learn in few rounds and then finish.
+// editing any file. The federation must learn within a few rounds and then finish.
 func TestFoundedFederationsLearn(t *testing.T) {
 	t.Parallel()
 	broker := brokers.OpenMosquitto(t)
@@ -98,7 +99,7 @@ func deviceRows(r *rand.Rand, device int, target func(r *rand.Rand, z1, z2 float
 	return []byte(b.String())
 }
 
-// enrolled follows the printed instructions on each device, and starts its agent.
+// enrolled follows the printed instructions on each device and starts the agent of the device.
 func enrolled(t *testing.T, dir string, files []string) (devices []*testkit.Process) {
 	t.Helper()
 	list, err := os.OpenFile(filepath.Join(dir, "agents.keys"), os.O_APPEND|os.O_WRONLY, 0)
@@ -127,7 +128,7 @@ func enrolled(t *testing.T, dir string, files []string) (devices []*testkit.Proc
 	return devices
 }
 
-// risksOf returns the risk of each round in a history file.
+// risksOf returns the risk (mean loss) of each round in a history file.
 func risksOf(t *testing.T, path string) (risks []float64) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// joining is a federation with a broker over TLS, whose devices join with tokens.
+// joining is a federation whose broker uses TLS and whose devices join with tokens.
 type joining struct {
 	t      *testing.T
 	dir    string
@@ -66,7 +66,8 @@ func (j *joining) rows(device int) []byte {
 	return deviceRows(rand.New(rand.NewPCG(1, uint64(device))), device, founded[0].target)
 }
 
-// reload makes the broker load the next version of its access rules, as fedmesh-acl.path does.
+// reload makes the broker load the next version of its access rules. On a server, the systemd unit fedmesh-acl.path
+// does this.
 func (j *joining) reload() {
 	j.t.Helper()
 	const written = "wrote the broker's access rules"
@@ -93,7 +94,7 @@ func (j *joining) enrol(args ...string) (url, token string) {
 	return said[1], said[2]
 }
 
-// device creates a folder with data in which agentd joins.
+// device creates the folder of device n, which contains data and in which agentd joins.
 func (j *joining) device(n int) string {
 	j.t.Helper()
 	dir := filepath.Join(j.dir, fmt.Sprint("device-", n))
@@ -119,7 +120,7 @@ func run(t *testing.T, dir string) *testkit.Process {
 		filepath.Join(dir, "agentd.yaml")))
 }
 
-// accepted waits for further rounds to be aggregated.
+// accepted waits until the given number of further rounds has been aggregated.
 func (j *joining) accepted(more int) {
 	j.t.Helper()
 	rounds := func() int {
@@ -133,9 +134,9 @@ func (j *joining) accepted(more int) {
 	testkit.Until(j.t, "a round is folded", func() bool { return rounds() >= was+more })
 }
 
-// TestJoin joins each device with two commands on the shipped Mosquitto configuration and trains. All devices must
-// install the next root document without a restart. A revoked device must lose its access, while the others stay
-// connected.
+// TestJoin uses the Mosquitto configuration that we ship. Each device joins with two commands and then trains. All
+// devices must install the next root document (list of trusted keys) without a restart. A revoked device must lose
+// access to the broker, while the other devices stay connected.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	j := newJoining(t, 3)
@@ -193,7 +194,7 @@ func TestJoin(t *testing.T) {
 	j.audited()
 }
 
-// checked checks that device tools obtain the announced task from the running agentd.
+// checked checks that the device tools obtain the announced task from the running agentd of device n.
 func (j *joining) checked(n int) {
 	j.t.Helper()
 	config := filepath.Join(j.device(n), "agentd.yaml")
@@ -207,12 +208,13 @@ func (j *joining) checked(n int) {
 	}
 }
 
-// order returns the positions of two texts in a log.
+// order returns the positions of two texts in a log, so that the caller can compare their order.
 func order(log, one, other string) (int, int) {
 	return strings.Index(log, one), strings.Index(log, other)
 }
 
-// nextRoot installs the next root document, which contains a new coordinator key, and waits for it on all devices.
+// nextRoot installs the next root document (list of trusted keys), which contains a new coordinator key. nextRoot waits
+// until all devices have installed the document.
 func (j *joining) nextRoot(devices []*testkit.Process) {
 	j.t.Helper()
 	key := strings.TrimSpace(programs.MustRun(j.t, "coordinator", "key", "new", j.path("second.key")))

@@ -15,14 +15,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// modelBytes and modelChunks are the size of a model with two hidden layers of 3160 units.
+// Size of a model with two hidden layers of 3160 units: modelBytes in bytes, and modelChunks in chunks.
 const (
 	modelBytes  = 40_005_604
 	modelChunks = (modelBytes + wire.MaxChunkBytes - 1) / wire.MaxChunkBytes
 )
 
-// TestKilledInTransfer kills an agent while it fetches a model of 40 MB, and the coordinator while it receives the
-// update. Both must continue with the chunks that they have.
+// TestKilledInTransfer kills an agent while it downloads a model of 40 MB, and kills the coordinator while it receives
+// the update. After their restarts, both must continue the transfer with the chunks that they have already received.
 func TestKilledInTransfer(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -34,7 +34,8 @@ func TestKilledInTransfer(t *testing.T) {
 		`{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 	seen := watchUploads(t, f.Broker)
 	lead := f.Daemon(t, "coordinator", "coordinator")
-	// Each direction takes two seconds. The proxy also stops while this process gets no processor time.
+	// The transfer in each direction takes two seconds. The rate is limited by a proxy in this process, so a transfer
+	// also pauses while this process gets no CPU time.
 	set := []string{"--set", "metrics.listen=127.0.0.1:0", "--set",
 		"broker.url=tcp://" + brokers.NewSlowProxy(t, strings.TrimPrefix(f.Broker, "tcp://"), 20_000_000)}
 	one := f.Daemon(t, "agentd", "one", set...)
@@ -69,7 +70,7 @@ func TestKilledInTransfer(t *testing.T) {
 	lead.Stop(t, syscall.SIGTERM, 0)
 }
 
-// onDisk returns the number of bytes of a file that have been written, without holes.
+// onDisk returns the number of bytes of a file that have been written. onDisk does not count holes in the file.
 func onDisk(path string) int {
 	info, err := os.Stat(filepath.FromSlash(path))
 	if err != nil {
@@ -78,7 +79,7 @@ func onDisk(path string) int {
 	return int(info.Sys().(*syscall.Stat_t).Blocks) * 512
 }
 
-// watchUploads counts the chunks of updates that the broker forwards.
+// watchUploads counts the update chunks that the broker forwards.
 func watchUploads(t *testing.T, url string) *atomic.Int64 {
 	t.Helper()
 	conn, err := mqtt.Dial(t.Context(),

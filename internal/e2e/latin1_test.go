@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestLatin1Header runs an agent without a coordinator on lines with a header in Latin-1. Each column is an input, and
-// its name becomes a label of a metric.
+// TestLatin1Header runs an agent without a coordinator on a file whose header is encoded in Latin-1. Each column is an
+// input, and the name of each input becomes the label of a metric.
 func TestLatin1Header(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

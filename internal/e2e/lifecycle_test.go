@@ -18,7 +18,7 @@ import (
 const forEver = `{participants: 3, quorum: 3, deadline: 20s, pause: 50ms, ` +
 	`gather: {target: 3, minimum: 3, within: 20s, spread: 10ms}}`
 
-// task runs `coordinator task WORDS`.
+// task runs the command `coordinator task` with the given arguments.
 func (f *federation) task(t *testing.T, words ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return programs.Run(t, "coordinator", append(append([]string{"task"}, words...), "--config",
@@ -33,7 +33,7 @@ func (f *federation) mustTask(t *testing.T, want string, words ...string) {
 	}
 }
 
-// noTask runs a task command that must fail with this exit status and text.
+// noTask runs a task command that must fail with the given exit status and text.
 func (f *federation) noTask(t *testing.T, status int, want string, words ...string) {
 	t.Helper()
 	if code, stdout, stderr := f.task(t, words...); code != status || !strings.Contains(stderr, want) {
@@ -42,7 +42,7 @@ func (f *federation) noTask(t *testing.T, status int, want string, words ...stri
 	}
 }
 
-// picture returns the output of the status command.
+// picture returns selected fields of the output of the status command.
 func (f *federation) picture(t *testing.T) (p struct {
 	Phase        string
 	Aggregations int
@@ -51,7 +51,7 @@ func (f *federation) picture(t *testing.T) (p struct {
 	t.Helper()
 	code, text, _ := programs.Run(t, "coordinator", "status", "--json", "--config", f.Path("coordinator.yaml"))
 	if code != 0 {
-		return p // The coordinator is still starting.
+		return p // the coordinator is still starting
 	}
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func (f *federation) awaitPhase(t *testing.T, phase string) {
 	testkit.Until(t, "phase "+phase, func() bool { return f.picture(t).Phase == phase })
 }
 
-// edited returns the path of a file with the applied task in which one word is replaced.
+// edited returns the path of a copy of the applied task file in which the text old is replaced by new.
 func (f *federation) edited(t *testing.T, old, new string) string {
 	t.Helper()
 	_, text, _ := f.task(t, "show")
@@ -74,8 +74,8 @@ func (f *federation) edited(t *testing.T, old, new string) string {
 	return f.Write(t, "edited.yaml", strings.Replace(text, old, new, 1))
 }
 
-// TestLifecycle controls a run by commands: pause, kill, resume, tasks that continue the run or need a new one, and
-// stop.
+// TestLifecycle controls a run with commands: pause, kill, resume, apply a task that continues the run, apply a task
+// that starts a new run, and stop.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -134,7 +134,7 @@ func TestLifecycle(t *testing.T) {
 	lead.Stop(t, syscall.SIGTERM, 0)
 }
 
-// refusedTasks checks that invalid tasks, and tasks that need a further flag, change nothing.
+// refusedTasks checks that task apply changes nothing if a task is invalid or needs a further flag.
 func (f *federation) refusedTasks(t *testing.T) {
 	t.Helper()
 	f.noTask(t, 78, "edited.yaml:", "apply", f.edited(t, "min_rows: 10", "min_rows: none"))
@@ -150,7 +150,7 @@ func (f *federation) refusedTasks(t *testing.T) {
 	}
 }
 
-// TestLifecycleKilled kills the coordinator at random points after `task apply`. An applied task must stay in effect,
+// TestLifecycleKilled kills the coordinator at random times after `task apply`. An applied task must stay in effect,
 // and the run must continue.
 func TestLifecycleKilled(t *testing.T) {
 	t.Parallel()
@@ -196,8 +196,8 @@ func TestLifecycleKilled(t *testing.T) {
 	}
 }
 
-// TestModelsAndBackup checks that a run can return to an earlier model, and that agents accept a restored backup
-// although they are ahead of it.
+// TestModelsAndBackup checks that a run can return to an earlier model. It also checks that agents accept a coordinator
+// whose state was restored from a backup, although the agents have seen later rounds.
 func TestModelsAndBackup(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -262,7 +262,7 @@ func TestModelsAndBackup(t *testing.T) {
 	lead.Stop(t, syscall.SIGTERM, 0)
 }
 
-// asked sends a request with a token and checks the status of the answer.
+// asked sends a request with a token and checks the HTTP status of the response.
 func asked(t *testing.T, url, method, path, token string, want int) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url+path, nil)

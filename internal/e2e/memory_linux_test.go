@@ -12,8 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestResidentMemory measures the memory of an agent under its service's limit on a gateway: idle, after rounds with a
-// model of 4 MB, and while it also predicts. `make size` prints the results.
+// TestResidentMemory measures the memory of an agent under the memory limit that its service has on a gateway. It
+// measures three states: idle, after rounds with a model of 4 MB, and while the agent also predicts. `make size` prints
+// the results.
 func TestResidentMemory(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "32MiB")
 	m := newMemory(t)
@@ -30,7 +31,7 @@ func TestResidentMemory(t *testing.T) {
 	m.lead(t)
 	m.agent.Await(t, "version=3 task=large")
 	m.report(t, "after three rounds with a 4 MB model")
-	mqtttest.Received(t, sub) // Skip the forecast for the newest row that exists already.
+	mqtttest.Received(t, sub) // skip the forecast for the newest of the existing rows
 	put(t, m.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(plane(160), plane(60)))
 	for range 100 {
 		mqtttest.Received(t, sub)
@@ -44,7 +45,7 @@ type memory struct {
 	*federation
 	agent *testkit.Process
 	name  string
-	limit float64 // limit of anonymous memory, which the kernel cannot reclaim
+	limit float64 // limit of anonymous memory in bytes; the kernel cannot reclaim anonymous memory
 }
 
 func newMemory(t *testing.T) *memory {

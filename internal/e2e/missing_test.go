@@ -8,9 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestAnnouncementMissing checks the causes of a missing announcement: a wrong coordinator_key, a wrong federation,
-// missing access rules, and a device that is not listed. Status and doctor must name each cause, and doctor must exit
-// with 1.
+// TestAnnouncementMissing checks four causes of a missing announcement: a wrong coordinator_key, a wrong federation,
+// missing access rules, and a device that the coordinator does not list. The status and the doctor must name each
+// cause, and the doctor must exit with status 1.
 func TestAnnouncementMissing(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

@@ -16,11 +16,11 @@ import (
 	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// feddec is a run of four agents that mix at every step.
+// feddec is the task of four agents that mix (average their parameters with neighbours) after every local step.
 const feddec = `{name: plane, features: [a, b], target: y, step_size: {constant: 0.02, normalize: false}, steps: {budget: 1s, min: 1, max: 10},
   mixing: {wait: 300ms, repeat: 100ms, drain: 2s}}`
 
-// sites are the kinds of site brokers, with our access rules for the agents of the federation.
+// sites lists the kinds of brokers for a site. Each broker uses our access rules for the agents of the federation.
 var sites = []struct {
 	name string
 	open func(t *testing.T, f *federation, ids []string) (address string)
@@ -43,7 +43,7 @@ var sites = []struct {
 	}},
 }
 
-// mixingFederation writes the files of four agents that mix over the broker of their site.
+// mixingFederation writes the files of four agents that mix their parameters over the broker of their site.
 func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string,
 	open func(*testing.T, *federation, []string) string) (f *federation, ids []string) {
 	t.Helper()
@@ -73,8 +73,8 @@ func (f *federation) add(t *testing.T, name, line string) {
 	f.Write(t, name+".yaml", string(text)+line+"\n")
 }
 
-// TestDiscovery checks that agents discover each other at the broker of their site, whose rules allow each to write
-// only its own beacon.
+// TestDiscovery checks that agents discover each other at the broker of their site. The access rules of the broker
+// allow each agent to write only its own beacon.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	for _, site := range sites {
@@ -100,11 +100,11 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// endless is feddec without replacement of the parameters by the server's average.
+// endless is the task feddec, but the agents never replace their parameters by the server's average.
 var endless = strings.Replace(feddec, "{wait:", "{server_every: 0, wait:", 1)
 
-// TestWithoutUplink checks that agents continue mixing while the broker of the uplink is down. A killed agent must
-// catch up with its neighbours, and the coordinator must continue averaging when the broker is back.
+// TestWithoutUplink checks that agents continue to mix while the coordinator's broker is down. A killed agent must
+// catch up with its neighbours after its restart. When the broker is back, the coordinator must continue to average.
 func TestWithoutUplink(t *testing.T) {
 	t.Parallel()
 	uplink := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))

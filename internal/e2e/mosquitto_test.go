@@ -24,7 +24,7 @@ func retained(t *testing.T, url string) map[string][]byte {
 		select {
 		case e := <-conn.Events():
 			switch e := e.(type) {
-			case mqtt.LinkUp: // All retained messages have arrived before this event.
+			case mqtt.LinkUp: // all retained messages have arrived before this event
 				if err := conn.Publish(mqtt.Message{Topic: "end", QoS: mqtt.AtLeastOnce,
 					Payload: []byte("of what is retained")}); err != nil {
 					t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestNameServer runs agentd as on Android, where the system has no usable name server. The broker's name is resolved
-// by the name server in the configuration.
+// TestNameServer runs agentd on a system without a usable name server, such as Android. agentd must resolve the
+// broker's host name with the name server in its configuration.
 func TestNameServer(t *testing.T) {
 	t.Parallel()
 	url := brokers.OpenMosquitto(t)
@@ -57,8 +57,8 @@ func nameServer(t *testing.T, name string) string {
 	return socket.LocalAddr().String()
 }
 
-// answerOf returns the answer to a DNS question (RFC 1035, 4.1). It contains an address only if the question is for
-// IPv4.
+// answerOf returns the answer to a DNS question (RFC 1035, section 4.1). The answer contains an address only if the
+// question asks for an IPv4 address.
 func answerOf(question []byte) []byte {
 	answer := append([]byte(nil), question...)
 	answer[2], answer[3] = 0x81, 0x80 // header flags of a DNS response without an error

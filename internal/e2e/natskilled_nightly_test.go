@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// nodesFederation is a federation on a cluster of brokers. Each agent takes three local steps on all of its rows, so a
-// model depends only on the set of updates.
+// nodesFederation is a federation on a cluster of brokers. Each agent takes three local steps on all of its rows, so
+// the model depends only on the set of updates and not on timing.
 type nodesFederation struct {
 	*federation
 	t      *testing.T
@@ -25,7 +25,8 @@ type nodesFederation struct {
 	rounds rounds
 }
 
-// newNodesFederation starts a federation of n agents. round contains further keys of the section round.
+// newNodesFederation starts a federation of n agents. The parameter round contains further keys of the configuration
+// section round.
 func newNodesFederation(t *testing.T, urls []string, n, quorum, hidden int, round string) *nodesFederation {
 	t.Helper()
 	f := &nodesFederation{federation: newFederation(t, `["`+strings.Join(urls, `", "`)+`"]`), t: t,
@@ -56,7 +57,7 @@ func (f *nodesFederation) startAgent(id string) {
 
 func (f *nodesFederation) version() uint64 { return uint64(f.rounds.last().Version) }
 
-// await waits for a model version, and returns the waiting time.
+// await waits for a model of the given version, and returns the waiting time.
 func (f *nodesFederation) await(version uint64, most time.Duration) time.Duration {
 	f.t.Helper()
 	began := time.Now()
@@ -99,7 +100,7 @@ func (f *nodesFederation) models() (hashes []string) {
 	out := programs.MustRun(f.t, "coordinator", "model", "list", "--state-dir", f.Path("state"))
 	_, rows, _ := strings.Cut(out, "\n")
 	for line := range strings.Lines(rows) {
-		fields := strings.Fields(line) // The fields are version, bytes, hash, run and round.
+		fields := strings.Fields(line) // the fields are version, bytes, hash, run and round
 		if fields[0] != fmt.Sprint(len(hashes)) {
 			f.t.Fatalf("model %d is missing: %s", len(hashes), line)
 		}
@@ -108,8 +109,8 @@ func (f *nodesFederation) models() (hashes []string) {
 	return hashes
 }
 
-// TestNATSKilled kills each of three NATS nodes in turn, ten times, over 2,000 rounds. Each round requires the updates
-// of all agents, so no agent may stay away and no update may be lost.
+// TestNATSKilled kills each of three NATS nodes in turn, ten times each, over 2,000 rounds. Each round requires the
+// updates of all agents, so the rounds would stop if an agent stayed away or an update were lost.
 func TestNATSKilled(t *testing.T) {
 	t.Parallel()
 	const (
@@ -125,7 +126,7 @@ func TestNATSKilled(t *testing.T) {
 		f.await(uint64(rounds*(i+1)/(kills+1)), 5*time.Minute)
 		node := n.Nodes[i%3]
 		node.Kill()
-		// The current round may be complete already; the second round after it is affected by the kill.
+		// Wait for two rounds, because the current round may already have been complete before the kill.
 		took := f.await(f.version()+2, most)
 		stood = append(stood, took)
 		t.Logf("kill %d: two rounds after %s, of which the promise is %s", i+1, took.Round(time.Millisecond), promised)
@@ -140,7 +141,7 @@ func TestNATSKilled(t *testing.T) {
 		stood[kills/2].Round(10*time.Millisecond), stood[kills-1].Round(10*time.Millisecond))
 }
 
-// at returns an agent that is connected to the node, or "".
+// at returns an agent that is connected to the given node, or "" if there is none.
 func (f *nodesFederation) at(has func(t testing.TB, client string) bool) string {
 	f.t.Helper()
 	for _, id := range f.ids {
@@ -151,9 +152,9 @@ func (f *nodesFederation) at(has func(t testing.TB, client string) bool) string 
 	return ""
 }
 
-// TestNATSStopped freezes each node until its clients have moved to other nodes. After it continues, it still has the
-// clients' old connections and wills. Rounds require all agents, so they would stop if the node closed newer
-// connections or published a late will.
+// TestNATSStopped freezes each node (SIGSTOP) until the clients have moved to other nodes. When the node continues, it
+// still has the old connections and wills of these clients. Every round requires all agents. Therefore the rounds would
+// stop if the node closed the clients' newer connections or published an outdated will.
 func TestNATSStopped(t *testing.T) {
 	t.Parallel()
 	const agents = 6
@@ -179,8 +180,8 @@ func TestNATSStopped(t *testing.T) {
 	f.wantAll(agents)
 }
 
-// TestNATSNoWill kills a node together with an agent connected to it, so that no will is published. Rounds of the other
-// agents must continue after a deadline, and include the agent after its restart.
+// TestNATSNoWill kills a node together with an agent that is connected to it, so that no will message is published. The
+// rounds of the other agents must continue after a deadline. After its restart, the agent must be included again.
 func TestNATSNoWill(t *testing.T) {
 	t.Parallel()
 	const agents, most = 6, 2 * time.Minute
@@ -191,7 +192,7 @@ func TestNATSNoWill(t *testing.T) {
 	for _, node := range n.Nodes {
 		lost := f.at(node.HasClient)
 		if lost == "" {
-			continue // Clients are distributed over the nodes at random: try again.
+			continue // the clients are distributed over the nodes at random, so try again
 		}
 		gone := f.agents[lost]
 		delete(f.agents, lost)
@@ -207,7 +208,7 @@ func TestNATSNoWill(t *testing.T) {
 	f.stop()
 }
 
-// awaitAll waits for a round with all agents, and returns the waiting time.
+// awaitAll waits for a round that includes all agents, and returns the waiting time.
 func (f *nodesFederation) awaitAll(agents int, most time.Duration) time.Duration {
 	f.t.Helper()
 	began := time.Now()
@@ -217,7 +218,8 @@ func (f *nodesFederation) awaitAll(agents int, most time.Duration) time.Duration
 	return time.Since(began)
 }
 
-// wantAll checks that every round occurs once, was not abandoned, and has the updates of all agents.
+// wantAll checks that the history contains every round once, that no round was abandoned, and that each round has the
+// updates of all agents.
 func (f *nodesFederation) wantAll(agents int) {
 	f.t.Helper()
 	f.rounds.last()

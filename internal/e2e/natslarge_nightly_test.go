@@ -10,14 +10,14 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestNATSLarge kills each of three NATS nodes in turn, together with an agent. The agent is restarted at once and
-// connects to another node during the election. That node may miss parts of the model, so the killed node returns only
-// after rounds have continued.
+// TestNATSLarge kills each of three NATS nodes in turn, together with an agent. The agent is restarted immediately and
+// connects to another node during the leader election. This node may not have all parts of the model. Therefore the
+// killed node is restarted only after the rounds have continued.
 func TestNATSLarge(t *testing.T) {
 	t.Parallel()
 	const (
 		agents, kills  = 4, 6
-		hidden         = 20_000 // number of hidden units of a model of 320 kB
+		hidden         = 20_000 // number of hidden units; the size of the model is 320 kB
 		promised, most = 30 * time.Second, 60 * time.Second
 	)
 	n := brokers.NewNATS(t, 3, 0, "max_pending: 4MB")
@@ -47,7 +47,7 @@ func TestNATSLarge(t *testing.T) {
 	}
 }
 
-// wantCalm checks that the models equal, bit for bit, the models of a federation without faults.
+// wantCalm checks that the models are bit-for-bit equal to the models of a second federation without faults.
 func (f *nodesFederation) wantCalm(agents, hidden int) {
 	f.t.Helper()
 	got := f.models()

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestNewDisk checks that a device rejoins at once after its state folder was lost or a file in it was damaged,
-// although the coordinator ignores messages older than the newest start of a device.
+// TestNewDisk checks that a device rejoins at once if its state folder was lost or a file in the folder was damaged.
+// This is not obvious, because the coordinator ignores messages that are older than the device's newest start.
 func TestNewDisk(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

@@ -9,13 +9,13 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestKilledNode runs a federation on two bridged Mosquittos, and kills the coordinator's broker. Rounds of all agents
-// must continue at the other one.
+// TestKilledNode runs a federation on two Mosquitto brokers that are connected by a bridge, and kills the broker that
+// the coordinator uses. Rounds with all agents must continue on the other broker.
 func TestKilledNode(t *testing.T) {
 	t.Parallel()
 	first := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	first.Start(t)
-	// The bridge warns about the killed node, so only notices are logged.
+	// Log only notices, because the bridge warns about the killed broker.
 	second := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+"log_type notice\nlog_type information\n"+
 		"connection first\naddress "+first.Address+"\ntopic # both 1\nnotifications false\n"))
 	second.Start(t)

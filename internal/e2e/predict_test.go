@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestPredict runs two agents that keep the models of a run, though only one is drawn per round. One agent rolls back
-// its model while it runs, and predicts after all programs have stopped.
+// TestPredict runs two agents. Each round selects only one agent for training, but both agents must keep all models of
+// the run. One agent rolls back its model while it is running, and makes predictions after all programs have stopped.
 func TestPredict(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -43,7 +43,7 @@ func TestPredict(t *testing.T) {
 			"--out", "-")
 	}
 	for id, p := range agents {
-		p.Await(t, "version=2 task=plane pinned=false") // Wait until there are two models.
+		p.Await(t, "version=2 task=plane pinned=false") // wait until the device has two models
 		p.Await(t, "version=3 task=plane pinned=false")
 		copied, err := os.ReadFile(f.Path(id + ".copy"))
 		if err != nil || string(copied) != exported("3") || inUse(id) != exported("3") {

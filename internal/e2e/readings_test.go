@@ -14,8 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestReadings runs an agent that records a gateway's readings from the site's broker. Metrics and status must report
-// the readings and an unavailable broker, and a task with columns must be declined with a reason.
+// TestReadings runs an agent that records the sensor readings of a gateway from the site's broker. Metrics and status
+// must show the readings, and also an unavailable broker. The agent must decline a task that requires table columns,
+// and give a reason.
 func TestReadings(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// awaitStatus waits until a device's status contains a text.
+// awaitStatus waits until the output of a device's status command contains a text.
 func (f *federation) awaitStatus(t *testing.T, id, want string, more ...string) {
 	t.Helper()
 	testkit.Until(t, "the status of "+id+" with "+want, func() bool {
@@ -22,8 +22,9 @@ func (f *federation) awaitStatus(t *testing.T, id, want string, more ...string) 
 	})
 }
 
-// TestRejected runs devices whose messages the coordinator ignores: an unlisted device, one that lost its state folder,
-// and a clone. Each must report this in its status. The first is accepted after a reload, the second after a reset.
+// TestRejected runs three devices whose messages the coordinator ignores: a device that is not in the list of agents, a
+// device that lost its state folder, and a clone of a device. Each device must report the problem in its status. The
+// coordinator accepts the first device after a reload, and the second device after a reset.
 func TestRejected(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -63,7 +64,7 @@ func TestRejected(t *testing.T) {
 	admin.Subscribe(mqtt.AtLeastOnce, "done")
 	mqtttest.Publish(t, admin, mqtt.Message{Topic: topics.Presence("two"), QoS: mqtt.AtLeastOnce, Retained: true})
 	mqtttest.Publish(t, admin, mqtt.Message{Topic: "done", QoS: mqtt.AtLeastOnce, Payload: []byte("1")})
-	mqtttest.Received(t, admin) // When this message arrives, the broker has processed both messages.
+	mqtttest.Received(t, admin) // when this message arrives, the broker has processed the two earlier messages
 	two := f.Daemon(t, "agentd", "two")
 	f.awaitStatus(t, "two", "the device's start counter is too low")
 	code, text, stderr := programs.Run(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"),

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestRemediesNameCommands checks that each command in a condition's remedy exists, by requesting its help.
+// TestRemediesNameCommands checks that every command that a condition's remedy mentions exists.
+// TestRemediesNameCommands runs the command with --help.
 func TestRemediesNameCommands(t *testing.T) {
 	found := 0
 	for _, name := range []string{"agentd/testdata/agent-surface.txt",

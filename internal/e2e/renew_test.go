@@ -10,8 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestRenew uses certificates that are valid for a minute. A device must renew its certificate and connect with the new
-// one. Then it receives a new key: rounds must continue, and the next start must use it.
+// TestRenew uses certificates that are valid for one minute. A device must renew its certificate and connect with the
+// new certificate. Then the device receives a new key. Rounds must continue, and the next start of the agent must use
+// the new key.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	j := newJoining(t, 1, "enrol.certificate_life=1m")
@@ -59,7 +60,7 @@ func TestRenew(t *testing.T) {
 	j.wantAudited(`"event":"renewed","agent":"press-0","about":"new key, certificate valid until`)
 }
 
-// wantAudited checks that the audit log contains all texts.
+// wantAudited checks that the audit log contains all given texts.
 func (j *joining) wantAudited(all ...string) {
 	j.t.Helper()
 	files, err := filepath.Glob(j.path("state", "audit", "*.jsonl"))

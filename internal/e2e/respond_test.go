@@ -21,18 +21,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The numbers of running and of listed agents. The other listed agents never connect.
+// Numbers of agents: the agents that run, and the agents in the coordinator's list. The other listed agents never
+// connect.
 const (
 	crowdThere  = 12
 	crowdListed = 4 * crowdThere
 )
 
-// crowdRound is a round that asks a share of the agents to respond. Other agents leave once they have completed the
-// self-test, which starts within a minute of their start.
+// crowdRound configures rounds that invite only a fraction of the agents to respond. An agent that is not invited
+// leaves the broker after it has completed the self-test, which starts within one minute of its start.
 const crowdRound = `{participants: 3, quorum: 2, deadline: 20s, pause: 200ms, gather: {minimum: 3, within: 1s,
   spread: 200ms, respond: {target: 4, return_after: 500ms, return_within: 1s, presence: round}}}`
 
-// crowd is a federation in which some agents respond, and the others leave the broker for a while.
+// crowd is a federation in which some agents respond to each round, while the other agents leave the broker for a
+// while.
 type crowd struct {
 	*federation
 	ids    []string
@@ -43,7 +45,7 @@ type crowd struct {
 	heard  *heard
 }
 
-// guest is an agent with its progress when the test first saw that it had left and returned.
+// guest is the state of an agent at the time when the test first detected that the agent had left and returned.
 type guest struct {
 	*testkit.Process
 	url      string
@@ -52,22 +54,22 @@ type guest struct {
 	again    bool // true if an update was accepted after the agent had reconnected
 }
 
-// heard holds the observer's data: the share of agents that each gathering asks, and the number of clients at the
-// broker.
+// heard holds the observations at the broker: the fraction of agents that the coordinator invited in each gathering
+// phase, and the number of connected clients.
 type heard struct {
 	mu     sync.Mutex
 	shares []float64
-	fewest int // smallest number of clients so far
+	fewest int // smallest number of connected clients so far
 }
 
-// from returns the shares from index n on.
+// from returns the invited fractions, starting with index n.
 func (h *heard) from(n int) []float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.shares[n:])
 }
 
-// fewestFrom restarts the minimum of the number of clients, which fewestClients returns.
+// fewestFrom resets the minimum that fewestClients returns, so that it covers only the time from now on.
 func (h *heard) fewestFrom() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +105,7 @@ func (h *heard) take(t *testing.T, m mqtt.Message) {
 
 var servedAt = regexp.MustCompile(`url=(\S+)`)
 
-// servesMetrics are the options of a process whose metrics a test reads.
+// servesMetrics are command-line options for a process whose metrics are read by a test.
 var servesMetrics = []string{"--set", "metrics.listen=127.0.0.1:0"}
 
 func newCrowd(t *testing.T, broker string) *crowd {
@@ -162,7 +164,7 @@ func hear(t *testing.T, broker string) *heard {
 	return h
 }
 
-// returned returns the number of agents that have left, returned, and then participated in a round.
+// returned returns the number of agents that have left the broker, returned, and then participated in a round.
 func (c *crowd) returned(t *testing.T) (n int) {
 	for _, g := range c.agents {
 		accepted := testkit.ScrapeMetric(t, g.url, `agentd_updates_settled_total{fate="folded"}`)
@@ -179,7 +181,7 @@ func (c *crowd) returned(t *testing.T) (n int) {
 	return n
 }
 
-// goesOn checks that rounds and model versions are consecutive.
+// goesOn checks that the rounds and the model versions in the history are consecutive.
 func goesOn(t *testing.T, all []runs.HistoryEntry) {
 	t.Helper()
 	for i := 1; i < len(all); i++ {
@@ -195,21 +197,22 @@ func goesOn(t *testing.T, all []runs.HistoryEntry) {
 	}
 }
 
-// openCrowd returns a crowd on a Mosquitto that publishes its number of clients every second.
+// openCrowd returns a crowd on a Mosquitto that publishes the number of its clients every second.
 func openCrowd(t *testing.T) *crowd {
 	t.Helper()
 	return newCrowd(t, brokers.OpenMosquitto(t, "sys_interval 1"))
 }
 
-// TestSomeRespond checks that an agent leaves, returns and participates; see respond.
+// TestSomeRespond checks with the method respond that one agent leaves the broker, returns, and participates in a
+// round.
 func TestSomeRespond(t *testing.T) {
 	t.Parallel()
 	openCrowd(t).respond(t, 1)
 }
 
-// respond waits until this many agents have left, returned and participated, and kills the coordinator meanwhile. The
-// restarted coordinator must keep its estimate of the number of agents. An absent agent must be healthy, and stopped
-// agents must leave no retained presence.
+// respond waits until the given number of agents have left the broker, returned, and participated in a round. Meanwhile
+// it kills the coordinator, which must keep its estimate of the number of agents after the restart. An agent that is
+// away from the broker must be healthy. Stopped agents must leave no retained presence message.
 func (c *crowd) respond(t *testing.T, many int) {
 	testkit.Until(t, "5 rounds", func() bool { return c.seen.last().Round >= 5 })
 	c.lead.Kill()
@@ -235,8 +238,8 @@ func (c *crowd) respond(t *testing.T, many int) {
 	}
 }
 
-// checkEstimate checks that the coordinator estimates the number of running agents, which is less than the number of
-// listed agents. A restarted coordinator must keep its estimate.
+// checkEstimate checks that the coordinator estimates the number of running agents correctly, although its list
+// contains more agents. A restarted coordinator must keep this estimate.
 func (c *crowd) checkEstimate(t *testing.T, before int) {
 	t.Helper()
 	const wanted = 1.3 * 4
@@ -257,7 +260,7 @@ func (c *crowd) checkEstimate(t *testing.T, before int) {
 	}
 }
 
-// checkAway finds an agent that is away, and checks its status, doctor and readiness.
+// checkAway finds an agent that is away from the broker, and checks the agent's status, doctor and readiness.
 func (c *crowd) checkAway(t *testing.T) {
 	t.Helper()
 	var id string

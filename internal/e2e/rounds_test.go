@@ -2,18 +2,19 @@ package e2e
 
 import "github.com/fedmesh/fedmesh/coordinator/runs"
 
-// rounds reads the history of a coordinator. It does not use the log, which omits frequent messages.
+// rounds reads the history of a coordinator. It does not read the log, because the log omits frequent messages.
 type rounds struct {
 	dir  string
 	read int64 // number of bytes read so far
 	all  []runs.HistoryEntry
 }
 
-// last reads new entries and returns the newest, or the zero entry if the history is empty.
+// last reads the new entries of the history and returns the newest entry. It returns the zero entry if the history is
+// empty.
 func (r *rounds) last() (newest runs.HistoryEntry) {
 	for entry, err := range runs.ReadHistoryFromOffset(r.dir, &r.read) {
 		if err != nil {
-			break // The file does not exist yet.
+			break // the file does not exist yet
 		}
 		r.all = append(r.all, entry)
 	}

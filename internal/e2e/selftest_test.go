@@ -8,8 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestSelfTest runs both programs on brokers that forward, discard or reject the largest messages. The keepalive
-// determines the durations: it is short if the test waits for silence, and otherwise long.
+// TestSelfTest runs both programs on brokers that forward, discard or reject the largest messages. The duration of each
+// case depends on the keepalive interval. The interval is short if the test has to wait for a timeout, and otherwise
+// long.
 func TestSelfTest(t *testing.T) {
 	for name, c := range map[string]struct{ line, keepAlive, want string }{
 		"good": {"", "10s", "DEBUG broker accepts the largest messages"},

@@ -24,12 +24,12 @@ const (
 	loadTopics  = 10_000
 	loadRate    = 1_000 // messages per second
 	loadSeconds = 60
-	// maxLoadMemory limits the resident memory of agentd and of the survey.
+	// maxLoadMemory is the maximum resident memory, in bytes, of agentd and of agentd discover.
 	maxLoadMemory = 64 << 20
 )
 
 // TestSensorLoad measures agentd and agentd discover with 10,000 topics and 1,000 messages per second. It fails if a
-// program needs too much memory or loses a message. It only prints the CPU time, because the machine may be busy.
+// program needs too much memory or loses a message. The CPU time is only printed, because the machine may be busy.
 func TestSensorLoad(t *testing.T) {
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+"max_queued_messages 100000\n"))
@@ -75,7 +75,7 @@ readings: {broker: {url: "`+site+`"}}`, 1))
 		strings.Contains(out, "dropped") {
 		t.Errorf("the survey prints\n%s", out[max(0, len(out)-1000):])
 	}
-	// The messages of the first seconds may precede the subscription.
+	// Messages that were published in the first seconds may not be counted, because the program had not subscribed yet.
 	testkit.Until(t, "agentd has counted all messages since its subscription", func() bool {
 		return testkit.ScrapeMetric(t, url, `agentd_data_values_total{input="humidity",result="used"}`) >
 			(loadSeconds-5)*loadRate

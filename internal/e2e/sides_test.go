@@ -19,11 +19,11 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// side is one of two federations whose agents have the same names.
+// side is one of two federations that share a broker and whose agents have the same names.
 type side struct {
 	*federation
 	name   string
-	column int // index of the column that the agents learn to copy
+	column int // index of the column that the agents of this federation learn to copy
 	lead   *testkit.Process
 	all    []*testkit.Process
 }
@@ -81,7 +81,7 @@ func (s *side) start(t *testing.T, proof func(user string) []string) {
 	}
 }
 
-// check checks that the model was learned from this side's agents only.
+// check checks that the federation has learned a model from its own agents only.
 func (s *side) check(t *testing.T) {
 	t.Helper()
 	s.lead.Await(t, "run finished version=3")
@@ -110,8 +110,8 @@ func (s *side) check(t *testing.T) {
 	}
 }
 
-// TestTwoFederations runs two federations with the same names of agents and coordinators on one Mosquitto with the
-// shipped files, once with passwords and once with certificates.
+// TestTwoFederations runs two federations on one Mosquitto with the configuration files that we ship. The agents and
+// coordinators of both federations have the same names. The test runs once with passwords and once with certificates.
 func TestTwoFederations(t *testing.T) {
 	t.Run("passwords", func(t *testing.T) {
 		t.Parallel()

@@ -11,8 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestSlowLink trains over links of 20 kB/s with default settings, and over a link of 4 kB/s with adapted settings. No
-// program may lose its connection, and few bytes may be sent twice, although a model transfer outlasts a credit.
+// TestSlowLink trains over links of 20 kB/s with default settings, and over a link of 5 kB/s with adapted settings. No
+// program may lose its connection. Few bytes may be sent twice, although the transfer of a model takes longer than the
+// validity of a transfer credit.
 func TestSlowLink(t *testing.T) {
 	for _, tt := range []struct {
 		rate, hidden int

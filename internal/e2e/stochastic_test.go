@@ -18,18 +18,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// stochastic is a task with a bilinear network as in 2nd-order (40), with mini-batches, noise and stragglers. The
-// number of local steps does not depend on the clock.
+// stochastic is a task with a bilinear network as in equation (40) of the paper on second-order guarantees, with
+// mini-batches, gradient noise and stragglers. The number of local steps does not depend on the clock.
 const stochastic = `{name: saddle, features: [a, b], target: y, standardize: false, step_size: {constant: 0.05}, batch_size: 5,
   response: {probability: 0.5}, gradient_noise: {law: laplace, variance: 0.01}, steps: {budget: 10s, min: 5, max: 5},
   model: {kind: mlp, hidden: [3], activation: identity, risk: logistic, bias: false, ridge: 0.1}}`
 
-// TestStochasticGradients checks that all randomness comes from the seed: the model equals the result of a plain loop,
-// bit for bit.
+// TestStochasticGradients checks that all randomness comes from the seed. The model must be bit-for-bit equal to the
+// result of plainLoop, a simple implementation.
 func TestStochasticGradients(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
-	ids, data := []string{"one", "three", "two"}, map[string]string{} // ids are in the order of aggregation
+	// ids are in the order in which the coordinator aggregates updates
+	ids, data := []string{"one", "three", "two"}, map[string]string{}
 	var list strings.Builder
 	for i, id := range ids {
 		data[id] = classes(30 + 7*i)
@@ -64,7 +65,8 @@ func TestStochasticGradients(t *testing.T) {
 	}
 }
 
-// plainLoop computes three rounds of federated averaging over all agents without any host.
+// plainLoop computes three rounds of federated averaging over all agents in a simple loop, without agents, coordinator
+// or broker.
 func plainLoop(t *testing.T, cfg *coordinatorsettings.ConfigFile, ids []string, rows map[string]string) []float32 {
 	t.Helper()
 	must := func(err error) {
@@ -98,7 +100,7 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.ConfigFile, ids []string, 
 	return w
 }
 
-// classes returns rows of two classes that a line separates.
+// classes returns rows of two classes that a straight line separates.
 func classes(rows int) string {
 	var b strings.Builder
 	b.WriteString("a,b,y\n")

@@ -10,8 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestTwoCoordinators starts a second coordinator on an older copy of the state folder. It must exit with status 78 and
-// the cause, while the first one continues. After the first has stopped, the copy leads after a restore.
+// TestTwoCoordinators starts a second coordinator on an older copy of the state folder. The second coordinator must
+// name the cause and exit with status 78, while the first coordinator continues. After the first coordinator has
+// stopped, a coordinator must be able to lead from the copy after the command promote.
 func TestTwoCoordinators(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
@@ -49,7 +50,7 @@ func TestTwoCoordinators(t *testing.T) {
 	}
 	second = f.Daemon(t, "coordinator", "coordinator", copied...)
 	second.Await(t, "round closed")
-	lead = f.Daemon(t, "coordinator", "coordinator") // The folder of this coordinator is now the older one.
+	lead = f.Daemon(t, "coordinator", "coordinator") // the folder of this coordinator is now the older copy
 	lead.Wait(t, 78)
 	second.Stop(t, syscall.SIGTERM, 0)
 	testkit.StopAll(t, agents...)

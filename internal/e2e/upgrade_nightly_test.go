@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// TestUpgrade upgrades a federation from the last release and downgrades it again, with a power cut at each change. It
-// tests both orders: coordinator first, and agents first.
+// TestUpgrade upgrades a federation from the last release and then downgrades it. It kills the programs at each change,
+// as a power cut would. TestUpgrade tests both orders: coordinator first, and agents first.
 func TestUpgrade(t *testing.T) {
 	release := testkit.LastRelease(root)
 	old := testkit.BuildEarlier(t, root, release)
@@ -21,14 +21,14 @@ func TestUpgrade(t *testing.T) {
 		f := newFleet(t)
 		f.run(t, old, append(fleetIDs, "")...)
 		f.versions(t, 4)
-		f.step(t, programs, "")      // new coordinator, agents of the last release
-		f.step(t, programs, half...) // agents of both versions
+		f.step(t, programs, "")      // new coordinator, old agents
+		f.step(t, programs, half...) // new coordinator, some new agents
 		f.mixed(t, 2)
-		f.step(t, programs, rest...) // all agents of the new version
+		f.step(t, programs, rest...) // all agents new
 		f.mixed(t, 0)
-		f.step(t, old, half...) // downgrade of some agents
-		f.step(t, old, "")      // downgrade of the coordinator
-		f.step(t, programs, "") // upgrade everything again
+		f.step(t, old, half...) // some agents downgraded
+		f.step(t, old, "")      // coordinator downgraded
+		f.step(t, programs, "") // everything upgraded again
 	})
 	t.Run("agents first", func(t *testing.T) {
 		f := newFleet(t)
@@ -42,7 +42,7 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// step replaces programs by programs of another version on the same folders, and checks that the run continues.
+// step replaces programs by programs of another version that use the same folders, and checks that the run continues.
 func (f *fleet) step(t *testing.T, of testkit.Programs, ids ...string) {
 	t.Helper()
 	f.kill(ids...)
@@ -51,7 +51,7 @@ func (f *fleet) step(t *testing.T, of testkit.Programs, ids ...string) {
 	f.unharmed(t)
 }
 
-// mixed checks that the list of devices shows the version of each device.
+// mixed checks that the list of devices shows the correct program version of each device.
 func (f *fleet) mixed(t *testing.T, old int) {
 	t.Helper()
 	text := programs.MustRun(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"))

@@ -37,7 +37,7 @@ func (f *fleet) configure(t *testing.T, list string) {
 		list, "{participants: 4, quorum: 4, deadline: 20s, gather: {target: 4, minimum: 4, within: 20s, spread: 10ms}}")
 }
 
-// run starts agents of a version, or its coordinator if an id is "".
+// run starts programs of the given version: for each id the agent with this id, or the coordinator if the id is "".
 func (f *fleet) run(t *testing.T, of testkit.Programs, ids ...string) {
 	t.Helper()
 	with := *f.Federation
@@ -51,7 +51,7 @@ func (f *fleet) run(t *testing.T, of testkit.Programs, ids ...string) {
 	}
 }
 
-// kill kills agents, or the coordinator if an id is "", as a power cut would.
+// kill kills the agents with the given ids, as a power cut would. The id "" means the coordinator.
 func (f *fleet) kill(ids ...string) {
 	for _, id := range ids {
 		if id == "" {
@@ -62,7 +62,8 @@ func (f *fleet) kill(ids ...string) {
 	}
 }
 
-// versions waits for a number of further models. It checks that they belong to one run and include all agents.
+// versions waits until the given number of further models exist. It checks that all models belong to one run and that
+// all agents contributed.
 func (f *fleet) versions(t *testing.T, more int) (last uint64) {
 	t.Helper()
 	before := len(f.rounds(t))
@@ -76,7 +77,7 @@ func (f *fleet) versions(t *testing.T, more int) (last uint64) {
 	return all[len(all)-1].Version
 }
 
-// closed is a round in the history.
+// closed is a closed round in the history.
 type closed struct {
 	Run, Version uint64
 	Accepted     int
@@ -93,7 +94,7 @@ func (f *fleet) rounds(t *testing.T) (all []closed) {
 	for line := range strings.Lines(string(text)) {
 		var r closed
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			continue // The last line is not complete yet.
+			continue // the last line is not complete yet
 		}
 		if r.Outcome == "closed" && !slices.Contains(all, r) {
 			all = append(all, r)

@@ -13,8 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestDevicesLeave runs three devices with examples/device.py. One device is drawn per round, and only some respond:
-// each device leaves the broker, returns and participates. Finally the broker must retain none of their presences.
+// TestDevicesLeave runs three devices that use the program examples/device.py. Each round selects one device and
+// invites only some devices to respond. Every device must leave the broker, return, and participate in a round. At the
+// end, the broker must retain no presence message of these devices.
 func TestDevicesLeave(t *testing.T) {
 	t.Parallel()
 	x := findTools(t)
@@ -60,7 +61,8 @@ func TestDevicesLeave(t *testing.T) {
 	}
 }
 
-// TestDevice trains with one device that runs examples/device.py, and others that run agentd with examples/logistic.py.
+// TestDevice trains with one device that runs examples/device.py. The other devices run agentd with the trainer
+// examples/logistic.py.
 func TestDevice(t *testing.T) {
 	t.Parallel()
 	x := findTools(t)

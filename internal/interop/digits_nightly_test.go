@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestDigits trains a scikit-learn network on three agentds, each with a third of the digits (examples/digits.py, over
-// Mosquitto). The model must recognise digits on which no device has trained.
+// TestDigits trains a scikit-learn network (examples/digits.py) on three agentd processes over Mosquitto. Each agentd
+// has a third of the images of handwritten digits. The model must recognise digits with which no device has trained.
 func TestDigits(t *testing.T) {
 	x := findTools(t)
 	f := testkit.NewFederation(t, x.programs, "digits", brokers.OpenMosquitto(t))

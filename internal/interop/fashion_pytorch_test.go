@@ -13,9 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestFashion trains a convolutional PyTorch network on Fashion-MNIST with three agentds (examples/fashion.py, over
-// Mosquitto). The model must classify images on which no device has trained. tools/python.sh runs it with PyTorch from
-// PyPI.
+// TestFashion trains a convolutional PyTorch network (examples/fashion.py) on the Fashion-MNIST images with three
+// agentd processes over Mosquitto. The model must classify images with which no device has trained. tools/python.sh
+// runs this test with PyTorch from PyPI.
 func TestFashion(t *testing.T) {
 	x := findTools(t)
 	python := findPython(t, "numpy", "torch")
@@ -43,7 +43,7 @@ func TestFashion(t *testing.T) {
 		endsWell(t, f.Daemon(t, "agentd", fmt.Sprintf("d%d", part)))
 	}
 	lead.AwaitFor(t, 4*time.Minute, "run finished")
-	// Each device evaluates the last model on its tenth of the test images.
+	// Each device evaluates the last model on one tenth of the test images.
 	said := lead.Await(t, fmt.Sprintf("model evaluated on the held-out rows of agents version=%d agents=3 "+
 		"present=3 rows=3000",
 		rounds))

@@ -28,14 +28,14 @@ var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", ".."), &programs)) }
 
-// findTools finds the external programs. If one is missing it skips the test, but fails in CI.
+// findTools finds the external programs. If a program is missing, it skips the test; in CI it fails the test.
 func findTools(t *testing.T) tools {
 	t.Helper()
 	return tools{python: findPython(t, client...), programs: programs}
 }
 
-// findPython returns a Python interpreter with these modules. Debian's interpreter has them; another one earlier in
-// PATH may not.
+// findPython returns a Python interpreter that has the given modules. Debian's interpreter has them, but another
+// interpreter that precedes it in PATH may not.
 func findPython(t *testing.T, modules ...string) string {
 	t.Helper()
 	if testing.Short() {
@@ -58,8 +58,8 @@ func missing(t *testing.T, what string) {
 	t.Skip(what + " is not installed; `make deps` installs it")
 }
 
-// problem is a regression task y = intercept + Σ slopes_j x_j, where features beyond the slopes have no influence. task
-// contains further keys of the section task.
+// problem is a regression task y = intercept + Σ slopes_j x_j. If there are more features than slopes, the remaining
+// features have no influence on y. The field task contains further keys of the configuration section task.
 type problem struct {
 	features     []string
 	slopes       []float64
@@ -68,8 +68,8 @@ type problem struct {
 	task         string
 }
 
-// data returns an agent's rows as CSV. The columns are in a different order than the features, and one column is
-// unused.
+// data returns an agent's rows as CSV. The order of the columns differs from the order of the features, and one column
+// is unused.
 func (p *problem) data(seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var s strings.Builder
@@ -94,8 +94,8 @@ type federation struct {
 	coordinator, python *testkit.Process
 }
 
-// start starts a federation that requires all its agents. seeds are the seeds of the agents' data. At the end of the
-// test each process must stop on request without an error.
+// start starts a federation whose rounds require all agents. seeds contains the seed of each agent's data. At the end
+// of the test, each process must stop on request without an error.
 func (x *tools) start(t *testing.T, p *problem, seeds map[string]uint64) *federation {
 	t.Helper()
 	f := &federation{Federation: testkit.NewFederation(t, x.programs, "interop", brokers.OpenMosquitto(t))}
@@ -117,7 +117,7 @@ func (x *tools) start(t *testing.T, p *problem, seeds map[string]uint64) *federa
 	return f
 }
 
-// inPython starts fedmesh.agent for a device of the federation.
+// inPython starts the Python agent fedmesh.agent for a device of the federation.
 func (x *tools) inPython(t *testing.T, f *testkit.Federation, id string, more ...string) *testkit.Process {
 	t.Helper()
 	cmd := exec.Command(x.python, append([]string{"-B", "-m", "fedmesh.agent", "--broker", f.Broker, "--id", id,
@@ -128,13 +128,13 @@ func (x *tools) inPython(t *testing.T, f *testkit.Federation, id string, more ..
 	return p
 }
 
-// endsWell stops a process at the end of the test.
+// endsWell registers a cleanup that stops the process at the end of the test and checks that it stops without an error.
 func endsWell(t *testing.T, p *testkit.Process) {
 	t.Cleanup(func() { p.Stop(t, syscall.SIGTERM, 0) })
 }
 
-// await waits for the end of the run, and fails the test if a message was dropped, an agent declined or a round was
-// abandoned.
+// await waits until the run has finished. It fails the test if a message was dropped, an agent declined a round, or a
+// round was abandoned.
 func (f *federation) await(t *testing.T) {
 	t.Helper()
 	f.coordinator.Await(t, `"msg":"run finished"`)
@@ -145,14 +145,14 @@ func (f *federation) await(t *testing.T) {
 	}
 }
 
-// event is a line of the coordinator's log.
+// event is one line of the coordinator's JSON log.
 type event struct {
 	Msg, Agent      string
 	Round, Accepted int
 	Norm, Risk      float64
 }
 
-// events returns the lines of the coordinator's log that have one of the messages.
+// events returns the lines of the coordinator's log whose message is one of msgs.
 func (f *federation) events(t *testing.T, msgs ...string) (found []event) {
 	t.Helper()
 	for line := range strings.Lines(f.coordinator.Log()) {

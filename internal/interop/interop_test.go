@@ -15,7 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// TestGoldenFiles makes the client read, verify, write and damage the golden messages.
+// TestGoldenFiles runs selftest.py, in which the Python client reads, verifies and writes the golden messages of
+// package wire, and rejects damaged copies of them.
 func TestGoldenFiles(t *testing.T) {
 	cmd := exec.Command(findPython(t, client...), "-B", "selftest.py",
 		filepath.Join("..", "..", "wire", "testdata", "golden"))
@@ -25,15 +26,15 @@ func TestGoldenFiles(t *testing.T) {
 	}
 }
 
-// TestPythonAgent runs federations that require the Python client to close a round.
+// TestPythonAgent runs federations in which no round can close without the Python client.
 func TestPythonAgent(t *testing.T) {
 	x := findTools(t)
 	t.Run("inline", x.testInline)
 	t.Run("chunks", x.testChunks)
 }
 
-// testInline trains on messages so small that they contain models and updates inline, and checks the learned
-// coefficients.
+// testInline trains with models and updates that are small enough to be sent inline in other messages. testInline
+// checks the learned coefficients.
 func (x *tools) testInline(t *testing.T) {
 	p := &problem{
 		features: []string{"temperature", "pressure", "load"}, slopes: []float64{2, -3, 0.5}, intercept: 7, rows: 200,
@@ -54,22 +55,23 @@ func (x *tools) testInline(t *testing.T) {
 	}
 }
 
-// testChunks pulls a task and a model in chunks. The task has more chunks than may be requested at once, and some
-// update chunks are sent before a credit. The client has agent a's rows, so its update must have the same length.
+// testChunks trains with a task and a model that are sent in chunks. The task has more chunks than a client may request
+// at once. Some update chunks are sent before the coordinator grants a credit. The client has the same rows as agent a,
+// so its update must have the same length as the update of agent a.
 func (x *tools) testChunks(t *testing.T) {
 	p := &problem{
 		slopes: []float64{2, -3, 0.5}, rows: 12, rounds: 2,
 		task: "  batch_size: 0\n  step_size: {constant: 3e-4}\n  steps: {budget: 10s, min: 2, max: 2}\n",
 	}
 	for j := range 15400 {
-		// short names, since they are passed on a command line
+		// The names are short, because they are passed on a command line.
 		p.features = append(p.features, strconv.FormatInt(int64(0x1000+j), 16))
 	}
 	f := x.start(t, p, map[string]uint64{"a": 1, "b": 2, "python": 1})
 	f.await(t)
 	f.checkAccepted(t, 1+p.rounds)
 	for _, want := range []string{
-		// the task, the task with means, and the models
+		// These lines are for the task, the task with column means, and the models.
 		"bytes in 2 chunks", "bytes in 6 chunks", "pulled 61604 bytes in 2 chunks",
 		"round 1: 4 chunks go ahead", "round 1: credit for 1 chunks", "round 2: 2 chunks go ahead",
 		"round 3: 2 chunks go ahead",
@@ -92,8 +94,8 @@ func (x *tools) testChunks(t *testing.T) {
 	}
 }
 
-// checkAccepted checks that rounds 1 to last closed with the updates of all three agents, and that the client received
-// the acceptance of its own.
+// checkAccepted checks that rounds 1 to last closed with the updates of all three agents. The client must have received
+// a message that its own update was accepted.
 func (f *federation) checkAccepted(t *testing.T, last int) {
 	t.Helper()
 	closed := f.events(t, "round closed")
@@ -108,7 +110,7 @@ func (f *federation) checkAccepted(t *testing.T, last int) {
 	}
 }
 
-// model returns the newest model in the units of the data.
+// model returns the coefficients of the newest model, converted to the units of the data.
 func (f *federation) model(t *testing.T) (slopes []float64, intercept float64) {
 	t.Helper()
 	file := f.MustRun(t, "coordinator", "model", "export", "--state-dir", f.Path("state"), "--out", "-")

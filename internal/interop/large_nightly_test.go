@@ -19,7 +19,7 @@ import (
 // largeElements is the number of float32 values in 100 MB.
 const largeElements = 25_000_000
 
-// adding is a trainer that adds 1 to each parameter in each step.
+// adding is the Python source of a trainer that adds 1 to each parameter in each local step.
 const adding = `
 import numpy as np
 from fedmesh.trainer import Trainer
@@ -39,11 +39,12 @@ class Adding(Trainer):
         return {"w": np.zeros(25_000_000, np.float32)}
 `
 
-// mostResident is the memory limit of each daemon in multiples of the model; 5.1 and 6.2 were measured.
+// mostResident is the limit of each daemon's resident memory, as a multiple of the model size. The measured values are
+// 5.1 for agentd and 6.2 for the coordinator.
 var mostResident = map[string]float64{"agentd": 6.5, "coordinator": 8}
 
-// TestLarge trains a model of 100 MB on two devices whose program adds a constant. Each round must add exactly this
-// constant to each parameter, and the daemons' memory must stay bounded.
+// TestLarge trains a model of 100 MB on two devices whose trainer adds a constant. Each round must add exactly this
+// constant to each parameter, and the resident memory of the daemons must stay below a limit.
 func TestLarge(t *testing.T) {
 	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "adding:Adding")
 	f := testkit.NewFederation(t, x.programs, "large", brokers.OpenMosquitto(t))

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// TestPackage runs the tests of packaging/python that need only numpy and the imports of fedmesh.agent.
-// `tools/python.sh all` also runs the others, against a wheel.
+// TestPackage runs the tests of packaging/python that need no modules except numpy and the imports of fedmesh.agent.
+// `tools/python.sh all` runs the other tests, too, and tests a wheel.
 func TestPackage(t *testing.T) {
 	t.Parallel()
 	python := findPython(t, append([]string{"pytest"}, client...)...)
 	folder := filepath.Join("..", "..", "packaging", "python")
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			_, err = os.Stat(path) // Calling Stat makes go test run this test again when the file changes.
+			_, err = os.Stat(path) // calling Stat makes go test run this test again when the file changes
 		}
 		return err
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// growing is a trainer that receives new rows after each fit. It predicts the sum of its parameters. If it is given a
-// file name, it crashes in its first fit.
+// growing is the Python source of a trainer that receives new rows after each fit. Its prediction is the sum of its
+// parameters. If it is started with a file name, it crashes in its first fit.
 const growing = `
 import os
 import numpy as np
@@ -49,7 +49,7 @@ class Growing(Trainer):
         return {"x": np.ones(3)}
 `
 
-// startGrowing starts the coordinator of a task for the program, and device a.
+// startGrowing starts device a and a coordinator whose task uses the trainer growing.
 func startGrowing(t *testing.T, f *testkit.Federation, initial, keys, round string) (lead, device *testkit.Process) {
 	t.Helper()
 	f.ConfigureCoordinator(t,
@@ -64,8 +64,8 @@ func startGrowing(t *testing.T, f *testkit.Federation, initial, keys, round stri
 	return lead, device
 }
 
-// TestNewRows checks that a coordinator waits for unused rows, which the program receives only between rounds, and that
-// the program's predictions are published.
+// TestNewRows checks that a coordinator waits for rows that have not been used yet. The trainer receives new rows only
+// between rounds. The predictions of the trainer must be published.
 func TestNewRows(t *testing.T) {
 	t.Parallel()
 	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing")

@@ -13,7 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// serve starts the example as a server on a socket, and returns when it listens. It is killed at the end of the test.
+// serve starts the example trainer as a server on a socket, and returns as soon as it accepts connections. The server
+// is killed at the end of the test.
 func (e *example) serve(t *testing.T, f *testkit.Federation, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(e.program[0], slices.Insert(slices.Clone(e.program[1:]), 3, "--socket", path)...)
@@ -26,7 +27,7 @@ func (e *example) serve(t *testing.T, f *testkit.Federation, path string) *exec.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // Ignore the error, because the process may have ended.
+		_ = cmd.Process.Kill() // ignore the error, because the process may have ended
 		_ = cmd.Wait()
 	})
 	lines := bufio.NewScanner(said)
@@ -39,8 +40,8 @@ func (e *example) serve(t *testing.T, f *testkit.Federation, path string) *exec.
 	return nil
 }
 
-// TestSocket trains with a program that runs separately and serves a socket. It crashes in its first local step, which
-// costs one round. After its restart the device continues with it.
+// TestSocket trains with a trainer that runs as a separate process and serves a socket. The trainer crashes in its
+// first local step, so one round is lost. After the trainer has been restarted, the device must continue with it.
 func TestSocket(t *testing.T) {
 	t.Parallel()
 	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing", "crashed")

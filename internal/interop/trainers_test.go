@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// logistic is a trainer in Python that computes the full gradient of logistic regression, as agentd's learner does. On
-// device c it crashes in its first fit.
+// logistic is the Python source of a trainer that computes the full gradient of logistic regression, like agentd's
+// built-in learner. On device c it crashes in its first fit.
 const logistic = `
 import os, sys
 import numpy as np
@@ -62,9 +62,10 @@ class Logistic(Trainer):
         return {"layer0.weight": np.zeros((1, 2)), "layer0.bias": np.zeros(1)}
 `
 
-// TestTrainers trains a logistic regression with a Python program on three devices, and with agentd's learner on three
-// others. With the same data the models must be equal. One program crashes, which costs a round, or a second if devices
-// mix. One device may be fedmesh.agent instead of agentd.
+// TestTrainers trains a logistic regression in two federations: one with a Python trainer on three devices, and one
+// with agentd's built-in learner on three devices. The data are the same, so the models must be equal. One Python
+// trainer crashes, so one round is lost, or one second if the devices mix parameters. In one case, a device runs the
+// Python agent fedmesh.agent instead of agentd.
 func TestTrainers(t *testing.T) {
 	t.Parallel()
 	x, python := findTools(t), findPython(t, "numpy")
@@ -80,7 +81,7 @@ func TestTrainers(t *testing.T) {
 			ends:  "trainer exited"},
 		"agent": {round: "participants: 3, quorum: 3", wire: "b",
 			ends: `err="trainer logistic: the trainer has exited"`},
-		// The bias is personal: devices share only the weights.
+		// The bias is a personal parameter, so the devices share only the weights.
 		"personal": {round: "participants: 3, quorum: 3", task: ", personal: {layers: [layer0.bias]}", own: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,16 +91,18 @@ func TestTrainers(t *testing.T) {
 	}
 }
 
-// agreement describes two federations that must learn the same model: one with programs, and one without.
+// agreement describes two federations that must learn the same model. One uses an external trainer, the other uses
+// agentd's built-in learner.
 type agreement struct {
 	tools
 	python, source string
 	task           string // additional keys of the section task
 	round          string // keys of the section round
-	agent, mesh    string // configuration sections of each agent (agent) and for mixing (mesh)
-	wire           string // device that runs fedmesh.agent with the trainer in the same process, instead of agentd
-	ends           string // log message of a device whose program has crashed; "" if no program crashes
-	own            int    // number of personal parameters
+	agent, mesh    string // additional configuration of each agent (agent) and of the mixing graph (mesh)
+	// id of the device that runs fedmesh.agent, with the trainer in the same process, instead of agentd
+	wire string
+	ends string // log message of the device whose trainer crashes; "" if no trainer crashes
+	own  int    // number of personal parameters
 }
 
 func (c *agreement) try(t *testing.T) {
@@ -144,7 +147,8 @@ func (c *agreement) try(t *testing.T) {
 	}
 }
 
-// play checks the protocol with the program, and with a program that violates it.
+// play runs the check of the trainer protocol, first with the trainer, and then with a trainer that violates the
+// protocol.
 func (c *agreement) play(t *testing.T, f *testkit.Federation, initial string, program []string) {
 	f.Write(t, "a.csv", classes(0))
 	shown := c.checkTrainer(t, f, initial, c.source, program, 0)
@@ -162,8 +166,8 @@ func (c *agreement) play(t *testing.T, f *testkit.Federation, initial string, pr
 	}
 }
 
-// model runs a federation to its end and returns its model. task is the beginning of the task, and device a
-// configuration section of each device. watch is called once all programs run.
+// model runs a federation until the run has finished, and returns the model. task is the beginning of the task section.
+// device is a configuration section that every device gets. watch is called once, after all programs have been started.
 func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device string,
 	watch func(agents []*testkit.Process)) []float64 {
 	ids, keys := []string{"a", "b", "c"}, ""
@@ -201,12 +205,12 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 	return w
 }
 
-// evaluated checks the evaluation of the last model by the programs. The combined result must equal the evaluation on
-// the rows of all devices.
+// evaluated checks the evaluation of the last model by the trainers. The combined result of the devices must equal the
+// result on the rows of all devices together.
 func (c *agreement) evaluated(t *testing.T, lead *testkit.Process, w []float64) {
 	t.Helper()
 	said := "model evaluated on the held-out rows of agents version=6 agents=3 present=3 rows=120 risk="
-	if c.own > 0 { // The biases are personal and stay on the devices.
+	if c.own > 0 { // the biases are personal parameters, which stay on the devices
 		lead.Await(t, said)
 		return
 	}
@@ -227,7 +231,7 @@ func (c *agreement) evaluated(t *testing.T, lead *testkit.Process, w []float64) 
 	lead.Await(t, fmt.Sprintf("%s%.4g accuracy=%.4g", said, risk, float64(right)/120))
 }
 
-// TestExample runs `agentd trainer check` on examples/logistic.py of the Python package.
+// TestExample checks the trainer examples/logistic.py of the Python package with `agentd trainer check`.
 func TestExample(t *testing.T) {
 	t.Parallel()
 	x := findTools(t)
@@ -245,7 +249,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// example is a trainer of packaging/python/examples.
+// example is one of the trainers in packaging/python/examples.
 type example struct {
 	path    string // path of the Python interpreter
 	program []string
@@ -261,8 +265,8 @@ func newExample(t *testing.T, python string, target ...string) *example {
 		append([]string{python, "-B", "-m", "fedmesh.trainer"}, target...)}
 }
 
-// trainers returns the trainers section of agentd.yaml for the example. Its libraries use one thread each, since
-// concurrent threads would delay each other.
+// trainers returns the configuration section trainers of agentd.yaml for the example. It restricts the example's
+// libraries to one thread each, because concurrent threads would slow each other down.
 func (e *example) trainers(name, dir string) string {
 	return fmt.Sprintf("trainers: [{name: %s, command: [\"%s\"], dir: %s, env: [%q, OMP_NUM_THREADS=1]}]\n", name,
 		strings.Join(e.program, `", "`), dir, "PYTHONPATH="+e.path)
@@ -277,7 +281,7 @@ func configure(t *testing.T, f *testkit.Federation, id, sections string) {
 	f.Write(t, id+".yaml", string(text)+sections)
 }
 
-// run runs Python with arguments in the folder of a federation.
+// run runs Python with the given arguments in the folder of a federation, and returns the output.
 func (e *example) run(t *testing.T, f *testkit.Federation, arguments ...string) string {
 	t.Helper()
 	cmd := exec.Command(e.program[0], arguments...)
@@ -289,7 +293,7 @@ func (e *example) run(t *testing.T, f *testkit.Federation, arguments ...string) 
 	return string(out)
 }
 
-// initial writes the example's initial model and returns its path.
+// initial writes the initial model of the example to a file and returns the path of the file.
 func (e *example) initial(t *testing.T, f *testkit.Federation) string {
 	t.Helper()
 	path := f.Path("initial.safetensors")
@@ -297,7 +301,7 @@ func (e *example) initial(t *testing.T, f *testkit.Federation) string {
 	return path
 }
 
-// checkTrainer checks the trainer protocol of a program in the folder of a federation.
+// checkTrainer runs `agentd trainer check` for a trainer program, in the folder of a federation.
 func (x *tools) checkTrainer(t *testing.T, f *testkit.Federation, initial, source string, program []string,
 	code int) string {
 	t.Helper()
@@ -310,7 +314,7 @@ func (x *tools) checkTrainer(t *testing.T, f *testkit.Federation, initial, sourc
 	return string(out)
 }
 
-// classes returns rows of two features and a class that depends on them with noise.
+// classes returns CSV rows with two features and a class. The class depends on the features, with noise.
 func classes(seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var b strings.Builder

@@ -12,8 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// walk is a trainer in Python whose parameters w move towards their goals 1 to 2. Each step covers the fraction given
-// by the step size, so the result is known. Each fit adds rows.
+// walk is the Python source of a trainer whose parameters w move towards fixed goals between 1 and 2. Each local step
+// covers a fraction of the remaining distance. The fraction is the step size, so the result of a run is known. Each fit
+// adds rows.
 const walk = `
 import os
 import numpy as np
@@ -47,7 +48,7 @@ class Walk(Trainer):
 type walker struct {
 	tools
 	e       *example
-	initial string // initial model of the federation f
+	initial string // path of the initial model
 	f       *testkit.Federation
 }
 
@@ -62,7 +63,8 @@ func newWalker(t *testing.T, arguments ...string) *walker {
 	return w
 }
 
-// lead writes the configuration of a federation that trains the walk. line is the device's line in the list of keys.
+// lead writes the configuration of a federation that trains the model of walk. line is the device's line in the
+// coordinator's list of keys.
 func (w *walker) lead(t *testing.T, f *testkit.Federation, line, task, round string) {
 	t.Helper()
 	f.ConfigureCoordinator(t,
@@ -71,8 +73,8 @@ func (w *walker) lead(t *testing.T, f *testkit.Federation, line, task, round str
 			"minimum: 1, within: 60s, spread: 0s}, "+round+"}")
 }
 
-// run runs the coordinator to its end, and checks the newest model. want(i) is the fraction of the goal that element i
-// has reached.
+// run runs the coordinator until the run has finished, and checks the newest model. want(i) is the expected value of
+// parameter i as a fraction of its goal.
 func (w *walker) run(t *testing.T, f *testkit.Federation, want func(i int) float64, more ...string) {
 	t.Helper()
 	lead := f.Daemon(t, "coordinator", "coordinator", more...)
@@ -95,8 +97,8 @@ func (w *walker) check(t *testing.T, f *testkit.Federation, within float64, want
 	}
 }
 
-// TestSharedTrainer runs a device in two federations with the same trainer. Each federation must have its own trainer
-// process and its own model.
+// TestSharedTrainer runs one device in two federations that use the same trainer configuration. Each federation must
+// have its own trainer process and its own model.
 func TestSharedTrainer(t *testing.T) {
 	t.Parallel()
 	w := newWalker(t, "5")
@@ -131,7 +133,8 @@ federations:
 	}
 }
 
-// device starts device one of w.f with further sections of agentd.yaml, and returns its line in the list of keys.
+// device starts device one of federation w.f, with further sections in agentd.yaml. It returns the device's line in the
+// coordinator's list of keys.
 func (w *walker) device(t *testing.T, sections ...string) string {
 	t.Helper()
 	line := w.f.AddAgent(t, "one", "unused\n0\n")
@@ -140,7 +143,7 @@ func (w *walker) device(t *testing.T, sections ...string) string {
 	return line
 }
 
-// TestFromModel starts runs from a model of the previous run, and from a file.
+// TestFromModel starts new runs from a model of the previous run, and from a model in a file.
 func TestFromModel(t *testing.T) {
 	t.Parallel()
 	w := newWalker(t, "5")
@@ -153,7 +156,8 @@ func TestFromModel(t *testing.T) {
 	w.run(t, w.f, left(2), "--new-run")
 }
 
-// TestPackedTrainer compresses the updates of a trainer. The error feedback of top_k must be exact to the last bit.
+// TestPackedTrainer compresses the updates of a trainer with lossy codecs. With the codec top_k, the error feedback
+// must lose nothing except rounding errors.
 func TestPackedTrainer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -162,7 +166,8 @@ func TestPackedTrainer(t *testing.T) {
 		want   func(i int) float64
 	}{
 		{"int8", 0.03, func(int) float64 { return 0.75 }},
-		// Three elements are sent in the first round; then three that have accumulated two rounds.
+		// The first round sends three elements. The second round sends three other elements, each of which has
+		// accumulated the changes of two rounds.
 		{"top_k:0.3", 1e-6, func(i int) float64 { return []float64{0, 0, 0, 0, 1, 1, 1, 0.5, 0.5, 0.5}[i] }},
 	} {
 		t.Run(c.codec, func(t *testing.T) {

@@ -68,7 +68,7 @@ func (k *DeviceKeys) signEnrolmentRequest(token *wire.EnrolmentToken, agent wire
 	return j, err
 }
 
-// RequestAdmission asks the coordinator at the URL target to admit the device, and sends the request only after the
+// RequestAdmission asks the coordinator at the URL target to admit the device. It sends the request only after the
 // server has proved its identity with the root key that the token pins. It uses its own connection instead of
 // http.Client, because the request signs the connection's TLS exporter.
 func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentToken, agent wire.AgentID,
@@ -81,7 +81,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	defer cancel()
 	var root []byte
 	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, ServerName: u.Hostname(),
-		InsecureSkipVerify: true, // the pinned root key replaces the check of authority, name and validity
+		InsecureSkipVerify: true, // the pinned root key replaces the checks of issuer, name and validity
 		VerifyConnection: func(s tls.ConnectionState) (err error) {
 			root, err = verifyPinnedRoot(s.PeerCertificates[0], token.Pin)
 			return err
@@ -136,13 +136,13 @@ func postEnrolmentRequest(conn net.Conn, target *url.URL, body []byte) ([]byte, 
 	return p, nil
 }
 
-// errPinMismatch is returned if the listener is not the coordinator, or if the token belongs to another federation.
+// errPinMismatch reports that the server is not the coordinator, or that the token belongs to another federation.
 var errPinMismatch = errors.New("the server is not the coordinator that created the token: its certificate does not " +
 	"contain the root document that the token pins. The connection may be intercepted: check the address and the " +
 	"token, and do not join until they match")
 
-// verifyPinnedRoot returns the root document in a listener's certificate. It checks that the document has the pinned
-// root key and names the certificate's key.
+// verifyPinnedRoot returns the root document (list of trusted keys) from a server's certificate. It checks that the
+// document matches the root key pin, and that it lists the certificate's key.
 func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 	for _, e := range c.Extensions {
 		_, text, is := bytes.Cut(e.Value, []byte(rootCommentPrefix))
@@ -166,21 +166,22 @@ func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 	return nil, errPinMismatch
 }
 
-// OID and prefix of the certificate extension netscape-comment that contains the root document, as in package enrol.
+// Object identifier and text prefix of the certificate extension netscape-comment, which contains the root document
+// (list of trusted keys). Package enrol uses the same values.
 const (
 	commentExtensionOID = "2.16.840.1.113730.1.13"
 	rootCommentPrefix   = "fedmesh root "
 )
 
-// VerifiedAdmission is the coordinator's answer after all checks.
+// VerifiedAdmission is the coordinator's answer to an enrolment request after all checks have succeeded.
 type VerifiedAdmission struct {
 	wire.EnrolmentAnswer
 	Document      wire.RootDocument
 	EncodedAnswer []byte // encoding of the answer as received
 }
 
-// verifyAdmission decodes the coordinator's answer and checks it against the server's root document and the device's
-// keys.
+// verifyAdmission decodes the coordinator's answer and checks it against the server's root document (list of trusted
+// keys) and the device's keys.
 func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *DeviceKeys) (*VerifiedAdmission, error) {
 	a, err := wire.DecodeEnrolmentAnswer(p)
 	if err != nil {
@@ -200,7 +201,7 @@ func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *DeviceKeys) 
 	return is, err
 }
 
-// CheckAdmission checks an answer against a pin and a device's keys.
+// CheckAdmission checks the coordinator's answer against the pinned root key and the device's keys.
 func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*VerifiedAdmission, error) {
 	d, err := wire.DecodeAndVerifyRootDocument(a.RootDocument)
 	if err != nil {

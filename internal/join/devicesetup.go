@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The files of a device, in the folder of its configuration.
+// Names of the device's files, which are in the folder of the configuration file.
 const (
 	agentKeyFile   = "agent.key"
 	clientKeyFile  = "client.key"
@@ -30,7 +30,8 @@ const (
 	rootFile       = "root"
 
 	usedTokenFile = "joined" // public key of the last used token
-	// Folder for files that are not installed yet: the device's keys, the coordinator's answer and a token marker.
+	// pendingFolder is the folder for files that are not installed yet: the device's keys, the coordinator's answer,
+	// and a file that identifies the token.
 	pendingFolder = "joining"
 	answerFile    = "answer"
 	tokenFile     = "token"
@@ -42,17 +43,18 @@ const packagedConfigDir = "/etc/agentd"
 // DeviceSetup describes a device that joins a federation.
 type DeviceSetup struct {
 	ConfigPath    string            // path of agentd.yaml
-	OwnerSettings map[string]string // keys that the device's owner sets, as on a command line
+	OwnerSettings map[string]string // keys set by the device's owner, with values in command-line syntax
 	Token         wire.EnrolmentToken
 	Agent         wire.AgentID // id of the device; required if the token is for any device
 	Disk          store.Disk
-	// RequestAdmission calls the function [RequestAdmission] with the coordinator's address.
+	// RequestAdmission sends an enrolment request to the coordinator's address, usually with the function
+	// [RequestAdmission].
 	RequestAdmission func(ctx context.Context, token *wire.EnrolmentToken, agent wire.AgentID,
 		k *DeviceKeys) (*VerifiedAdmission,
 		error)
 
 	// SkippedSettings lists settings sent by the coordinator that were not applied, because this build does not know
-	// them or leaves them to the device's owner.
+	// the settings or because only the device's owner may change them.
 	SkippedSettings []string
 }
 
@@ -70,7 +72,7 @@ func (s *DeviceSetup) tokenMarker() []byte {
 	return []byte(text + "\n")
 }
 
-// Join enrols the device. before reports whether the device had already joined with this token.
+// Join enrols the device. The result before reports whether the device had already joined with this token earlier.
 func (s *DeviceSetup) Join(ctx context.Context) (before bool, err error) {
 	if s.Token.Agent != "" && s.Agent != "" && s.Agent != s.Token.Agent {
 		return false, fmt.Errorf("the token is for the device %s, not for %s", s.Token.Agent, s.Agent)
@@ -109,14 +111,14 @@ func (s *DeviceSetup) Join(ctx context.Context) (before bool, err error) {
 	return false, s.installFiles(k, a)
 }
 
-// loadOrMakeKeys returns the keys of an earlier attempt with this token, or generates new ones.
+// loadOrMakeKeys returns the keys of an earlier attempt with this token, or generates new keys.
 func (s *DeviceSetup) loadOrMakeKeys() (*DeviceKeys, error) {
 	is, err := s.Disk.ReadFile(s.pathBesideConfig(pendingFolder, tokenFile))
 	switch {
 	case err == nil && bytes.Equal(is, s.tokenMarker()):
 		return s.readPendingKeys()
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, err // the token may already have been used with these keys
+		return nil, err // do not generate new keys, because the token may already have been used with these keys
 	}
 	if err := s.checkKeyReplaceable(); err != nil {
 		return nil, err
@@ -142,7 +144,7 @@ func (s *DeviceSetup) loadOrMakeKeys() (*DeviceKeys, error) {
 	if err := s.writeFileBesideConfig(0o600, client, pendingFolder, clientKeyFile); err != nil {
 		return nil, err
 	}
-	// Write the token marker last, because the keys are used only if the marker exists.
+	// Write the token marker last, because a later attempt uses the keys only if the marker exists.
 	if err := s.writeFileBesideConfig(0o600, s.tokenMarker(), pendingFolder, tokenFile); err != nil {
 		return nil, err
 	}
@@ -162,8 +164,8 @@ func (s *DeviceSetup) readPendingKeys() (*DeviceKeys, error) {
 	return &DeviceKeys{own, client}, err
 }
 
-// checkKeyReplaceable returns an error if the device's key must be kept, because it was made by hand or for another
-// federation.
+// checkKeyReplaceable returns an error if the existing key of the device must be kept. This is the case if the key was
+// created by hand, or if it belongs to another federation.
 func (s *DeviceSetup) checkKeyReplaceable() error {
 	if _, err := s.Disk.Lstat(s.pathBesideConfig(agentKeyFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -190,7 +192,7 @@ func (s *DeviceSetup) checkKeyReplaceable() error {
 	return nil
 }
 
-// loadOrRequestAdmission returns the stored answer of the coordinator, or requests a new one.
+// loadOrRequestAdmission returns the stored answer of the coordinator, or requests a new answer.
 func (s *DeviceSetup) loadOrRequestAdmission(ctx context.Context, k *DeviceKeys) (*VerifiedAdmission, error) {
 	if p, err := s.Disk.ReadFile(s.pathBesideConfig(pendingFolder, answerFile)); err == nil {
 		if a,
@@ -209,7 +211,8 @@ func (s *DeviceSetup) loadOrRequestAdmission(ctx context.Context, k *DeviceKeys)
 	return a, s.writeFileBesideConfig(0o600, a.EncodedAnswer, pendingFolder, answerFile)
 }
 
-// checkNextRoot returns an error if the root document fresh must not replace the root document on the device.
+// checkNextRoot returns an error if the root document fresh must not replace the device's present root document (list
+// of trusted keys).
 func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 	held, err := s.Disk.ReadFile(s.pathBesideConfig(rootFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -227,7 +230,7 @@ func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 		return err
 	}
 	switch {
-	// The root key differs, which checkKeyReplaceable has already accepted.
+	// The root key differs. checkKeyReplaceable has already accepted this.
 	case is.RootKey != next.RootKey && is.RootPin() != next.RootPin():
 		return nil
 	case next.Version < is.Version:
@@ -241,8 +244,8 @@ func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 	return nil
 }
 
-// installFiles installs all files of the device. It writes the configuration and then the token marker last, because
-// the marker records that the device has joined.
+// installFiles installs all files of the device. The configuration and the token marker are written last, in this
+// order, because the marker records that the device has joined.
 func (s *DeviceSetup) installFiles(k *DeviceKeys, a *VerifiedAdmission) error {
 	text, err := s.updatedConfig(a)
 	if err != nil {
@@ -271,8 +274,9 @@ func (s *DeviceSetup) installFiles(k *DeviceKeys, a *VerifiedAdmission) error {
 	return s.removePendingFiles()
 }
 
-// removePendingFiles removes the pending folder. It removes the token first, because the other files are ignored
-// without it. An interrupted write leaves files with other names there.
+// removePendingFiles removes the folder of pending files. It removes the token marker first, because the other files
+// are ignored without the marker. The folder may also contain files with other names, which an interrupted write has
+// left.
 func (s *DeviceSetup) removePendingFiles() error {
 	entries, err := s.Disk.ReadDir(s.pathBesideConfig(pendingFolder))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -294,7 +298,7 @@ func (s *DeviceSetup) removePendingFiles() error {
 	return nil
 }
 
-// DeviceFiles returns the contents of an admitted device's files, except for its configuration, by name.
+// DeviceFiles returns the files of an admitted device except the configuration, as a map from name to content.
 func DeviceFiles(k *DeviceKeys, a *VerifiedAdmission) (map[string][]byte, error) {
 	own, err1 := keys.EncodePrivate(k.SigningKey)
 	client, err2 := keys.EncodePrivate(k.TLSKey)
@@ -306,7 +310,7 @@ func DeviceFiles(k *DeviceKeys, a *VerifiedAdmission) (map[string][]byte, error)
 		rootFile:   a.RootDocument}, errors.Join(err1, err2)
 }
 
-// configHeader is the header of a newly created configuration.
+// configHeader is the first comment of a configuration file that Join creates.
 const configHeader = "# agentd configuration, written by `agentd join`. The sample in the documentation contains all " +
 	"keys.\n"
 
@@ -320,7 +324,7 @@ func (s *DeviceSetup) updatedConfig(a *VerifiedAdmission) ([]byte, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		text, err = []byte(configHeader), nil
-		if filepath.Dir(path) != packagedConfigDir { // several devices may run on a machine
+		if filepath.Dir(path) != packagedConfigDir { // outside this folder, several devices may share a machine
 			values["state_dir"], values["metrics.listen"] = filepath.Join(filepath.Dir(path), "state"), ""
 		}
 	}

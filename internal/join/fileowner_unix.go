@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// fileOwner is the owner of a device's files. It is the owner of the configuration, so that the service can read the
-// files.
+// fileOwner is the owner that new files of the device get. It is the owner of the configuration file, so that the
+// service can read the new files.
 type fileOwner struct {
 	mode     fs.FileMode // mode of the configuration
 	uid, gid int         // -1 leaves the owner unchanged
@@ -31,7 +31,8 @@ func ownerOf(config string) fileOwner {
 	return o
 }
 
-// privateKeyMode returns the mode of private keys. The group of a service may read them.
+// privateKeyMode returns the file mode for private keys. If the device runs as a service, the group of the service may
+// read the keys.
 func (o fileOwner) privateKeyMode() fs.FileMode {
 	if o.gid > 0 {
 		return 0o640
@@ -39,7 +40,7 @@ func (o fileOwner) privateKeyMode() fs.FileMode {
 	return 0o600
 }
 
-// write replaces a file. The new file has its final owner from the beginning.
+// write replaces a file. The new file has its final owner from its creation.
 func (o fileOwner) write(d store.Disk, path string, content []byte, perm fs.FileMode) error {
 	fresh := path + ".new"
 	if err := d.WriteFileDurably(fresh, content, perm); err != nil {
@@ -54,8 +55,9 @@ func (o fileOwner) write(d store.Disk, path string, content []byte, perm fs.File
 	return d.SyncDir(filepath.Dir(path))
 }
 
-// setFileOwner sets the owner of a new file. If it replaces a file, it also sets the complete mode, whatever the umask.
-// It does not follow symbolic links, because root may write here to a folder that belongs to the service.
+// setFileOwner sets the owner of the new file fresh. If the file replaces an existing file before, it also sets the
+// complete mode, because the umask may have restricted the mode. It does not follow symbolic links, because root may
+// write to a folder that belongs to the service.
 func (o fileOwner) setFileOwner(fresh, before string, perm fs.FileMode) error {
 	f, err := os.OpenFile(fresh, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// linking is a file system on which an attacker replaces each new file with a link.
+// linking is a file system on which an attacker replaces each new file by a symbolic link.
 type linking struct {
 	store.FS
 	to string
@@ -28,7 +28,8 @@ func (l linking) Rename(from, to string) error {
 	return os.Symlink(l.to, to)
 }
 
-// TestOwnerFollowsNoLink checks that the owner of the folder cannot make root give away another file.
+// TestOwnerFollowsNoLink checks that the owner of a folder cannot make root change the owner of a file outside the
+// folder.
 func TestOwnerFollowsNoLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")

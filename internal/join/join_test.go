@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// members is an in-memory list of agents.
+// members is a list of agents in memory, with the public key of each agent.
 type members map[wire.AgentID]wire.SigningPublicKey
 
 func (m members) Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
@@ -49,12 +49,12 @@ func (m members) Admit(_ context.Context, id wire.AgentID, key wire.SigningPubli
 	return nil
 }
 
-// told counts the events of a registrar.
+// told is an observer that counts the events of a registrar.
 type told int
 
 func (t *told) Observe(observe.Event) { *t++ }
 
-// office is a coordinator's registrar with its listener.
+// office is the registrar of a coordinator (the part that admits devices), with its HTTPS server.
 type office struct {
 	*enrol.Registrar
 	url     string
@@ -62,7 +62,7 @@ type office struct {
 	told    *told
 }
 
-// open creates a federation whose keys are derived from n.
+// open starts the registrar of a federation. All keys of the federation are derived from the number n.
 func open(t *testing.T, n byte, shared ...wire.AgentSetting) *office {
 	t.Helper()
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n, k}, 16)) }
@@ -118,7 +118,7 @@ func (o *office) setup(dir string, token wire.EnrolmentToken) *DeviceSetup {
 		}}
 }
 
-// joined checks that the device's files match each other and that the coordinator lists its key.
+// joined checks that the files of a device match each other, and that the coordinator lists the device's key.
 func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
 	t.Helper()
 	a := settings.DefaultAgent()
@@ -142,7 +142,8 @@ func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
 	}
 }
 
-// TestRun checks that a device can join, and join again with a rotation token. Repeating the command has no effect.
+// TestRun checks that a device can join, and that it can join again with a token for key rotation. If the same command
+// is repeated, it must change nothing.
 func TestRun(t *testing.T) {
 	o, dir := open(t, 1), t.TempDir()
 	token := o.token(t, "press-01", "")
@@ -247,8 +248,9 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestOldRoot checks that a device keeps its root document if the coordinator has an older or a different one of the
-// same version. With the right document, the same command continues.
+// TestOldRoot checks that a device keeps its root document (list of trusted keys) in two cases: if the coordinator has
+// an older document, and if the coordinator has a different document with the same version. When the coordinator has
+// the right document, the same command must succeed.
 func TestOldRoot(t *testing.T) {
 	for name, tt := range map[string]struct {
 		version wire.RootVersion
@@ -290,8 +292,8 @@ func TestOldRoot(t *testing.T) {
 	}
 }
 
-// TestOlderRootOfAnotherKey checks that an older root document is also refused if another key of the same root has
-// signed it.
+// TestOlderRootOfAnotherKey checks that an older root document (list of trusted keys) is also refused if it was signed
+// by another of the root keys.
 func TestOlderRootOfAnotherKey(t *testing.T) {
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, k}, 16)) }
 	document := func(version wire.RootVersion, signs, other byte) []byte {
@@ -323,8 +325,8 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestManInTheMiddle checks that nothing is sent to a listener with another root, or to one with the coordinator's
-// certificate but without its key.
+// TestManInTheMiddle checks that a device sends no request to a server with another root key, and none to a server that
+// has the coordinator's certificate without the private key.
 func TestManInTheMiddle(t *testing.T) {
 	o, thief := open(t, 1), open(t, 2)
 	token := o.token(t, "press-01", "")
@@ -361,7 +363,8 @@ func TestManInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestSettings checks that settings outside the shared keys are skipped, and that a value cannot inject a key.
+// TestSettings checks that a device skips settings that the coordinator must not change, and that the value of a
+// setting cannot add another key to the configuration.
 func TestSettings(t *testing.T) {
 	o := open(t, 1, wire.AgentSetting{Name: "broker.url", Value: "tls://gw.example:8883"},
 		wire.AgentSetting{Name: "data.delimiter", Value: ";\"\npredict:\n  hook: [/bin/false]"},
@@ -380,7 +383,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// failing is a file system that fails when left operations are done: all later ones for a killed process, or only one.
+// failing is a file system that fails after a number of operations (left). If once is true, only one operation fails.
+// Otherwise all later operations fail, as if the process had been killed.
 type failing struct {
 	store.FS
 	left *int
@@ -431,13 +435,13 @@ func (f failing) SyncDir(dir string) error {
 	return f.FS.SyncDir(dir)
 }
 
-// TestRunKilled checks that the command can be repeated after a kill or an error at any disk operation, or after a lost
-// answer. It also covers a rotation.
+// TestRunKilled checks that the command can be repeated after the process was killed or an error occurred at any disk
+// operation, and after the coordinator's answer was lost. TestRunKilled also tests a key rotation.
 func TestRunKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("killed after each of its effects")
 	}
-	for i := range 4 { // the process is killed, or one operation fails
+	for i := range 4 { // with and without a key rotation, each with a killed process and with one failed operation
 		rotated, once := i%2 == 1, i/2 == 1
 		for cut := 0; ; cut++ {
 			o, dir := open(t, 1), t.TempDir()
@@ -470,7 +474,8 @@ func TestRunKilled(t *testing.T) {
 	}
 }
 
-// TestAnswerLost checks that the command gets the answer if the connection broke after the token was used.
+// TestAnswerLost checks that a repeated command receives the coordinator's answer if the first connection broke after
+// the token was used.
 func TestAnswerLost(t *testing.T) {
 	o, dir := open(t, 1), t.TempDir()
 	s := o.setup(dir, o.token(t, "press-01", ""))

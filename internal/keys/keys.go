@@ -1,5 +1,5 @@
-// Package keys reads and writes the key files of the daemons: an Ed25519 private key as PKCS #8 in PEM (the format of
-// `openssl genpkey -algorithm ed25519`), and a public key as one line of base64.
+// Package keys reads and writes the key files of the daemons. A private key is an Ed25519 key as PKCS #8 in PEM, the
+// format of `openssl genpkey -algorithm ed25519`. A public key is one line of base64.
 package keys
 
 import (
@@ -62,8 +62,8 @@ func ReadClientKey(path string) (*ecdsa.PrivateKey, error) {
 	return readPrivateKey[*ecdsa.PrivateKey](path, "ECDSA")
 }
 
-// CreateClientKeyFile creates a file with a new P-256 private key for a client certificate. Like CreateSigningKeyFile,
-// it never replaces an existing file, and only the owner can read the new file.
+// CreateClientKeyFile creates a file with a new P-256 private key for a client certificate. CreateClientKeyFile never
+// replaces an existing file. Only the owner can read the new file.
 func CreateClientKeyFile(path string) (*ecdsa.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s already exists: if the key in this file is no longer needed, remove the file first",
@@ -115,15 +115,15 @@ func CheckPermissions(path string) error {
 		"read the key, create a new key", path, mode, path)
 }
 
-// Public returns the public part of a private key.
+// Public returns the public key that belongs to a private key.
 func Public(key ed25519.PrivateKey) ed25519.PublicKey {
 	return ed25519.PublicKey(key[ed25519.SeedSize:])
 }
 
-// FormatPublic returns a public key in base64.
+// FormatPublic returns a public key as base64 text.
 func FormatPublic(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
 
-// ParsePublic decodes a public key from base64. It rejects weak keys.
+// ParsePublic decodes a public key from base64 text. ParsePublic rejects weak keys.
 func ParsePublic(s string) (ed25519.PublicKey, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(b) != ed25519.PublicKeySize {
@@ -151,7 +151,7 @@ var smallOrderPoints = [5]string{
 // encoding of the same point.
 func isWeakKey(key ed25519.PublicKey) bool {
 	y := [ed25519.PublicKeySize]byte(key)
-	y[31] &= 0x7f // clear the sign of x
+	y[31] &= 0x7f // clear the bit that holds the sign of x
 	beyond := y[0] >= 0xed && y[31] == 0x7f && !slices.ContainsFunc(y[1:31], func(b byte) bool { return b != 0xff })
 	var digits [2 * len(y)]byte
 	hex.Encode(digits[:], y[:])

@@ -15,8 +15,9 @@ import (
 	"testing"
 )
 
-// The keys in testdata were made for these tests with `openssl genpkey -algorithm ed25519` (and x25519). opensslPublic
-// is the public key of the first, as printed by `openssl pkey -pubout`.
+// opensslPublic is the public key that belongs to the first private key in testdata, as printed by `openssl pkey
+// -pubout`. The private keys in testdata were created for these tests with `openssl genpkey -algorithm ed25519` and
+// `openssl genpkey -algorithm x25519`.
 const opensslPublic = "0/19yYovIbfEtn2YwRrPBOh+9UpbARe9oaiIGFJ7c+Q="
 
 func TestOpenSSLKey(t *testing.T) {
@@ -92,7 +93,8 @@ func TestPrivateRefuses(t *testing.T) {
 	}
 }
 
-// closed copies a key file to a path where only its user can read it, because git does not preserve modes.
+// closed copies a key file to a path where only the present user can read it. The copy is necessary, because git does
+// not preserve file modes.
 func closed(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -106,8 +108,8 @@ func closed(t *testing.T, path string) string {
 	return copied
 }
 
-// TestPrivateIsClosed checks that a key file that all users can read or write is rejected with a remedy. Its group and
-// systemd may read it.
+// TestPrivateIsClosed checks that a key file is rejected if all users can read or write it, and that the error contains
+// a remedy. The file's group and systemd may read the file.
 func TestPrivateIsClosed(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes mean nothing")
@@ -134,7 +136,7 @@ func TestPrivateIsClosed(t *testing.T) {
 	}
 }
 
-// ed25519P is the prime of the field and ed25519D the constant d of the curve.
+// Constants of the curve: ed25519P is the prime of the field, and ed25519D is the coefficient d.
 var (
 	ed25519P = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
 	ed25519D = func() *big.Int {
@@ -143,7 +145,8 @@ var (
 	}()
 )
 
-// pointOf returns an x coordinate for y, or nil if the curve has no such point.
+// pointOf returns an x coordinate of the points with the given y coordinate. It returns nil if the curve has no such
+// point.
 func pointOf(y *big.Int) (x *big.Int) {
 	yy := new(big.Int).Mul(y, y)
 	u := new(big.Int).Sub(yy, big.NewInt(1))
@@ -165,8 +168,8 @@ func doubled(x, y *big.Int) (*big.Int, *big.Int) {
 	return x2, y2
 }
 
-// TestWeakKeys derives the points of small order. L·P, where L is the order of the large subgroup, has small order for
-// every P, and random P yield all such points.
+// TestWeakKeys derives the points of small order and compares them with smallOrderPoints. L is the order of the large
+// subgroup, so the multiple L·P of any point P has small order. Enough random points P give all points of small order.
 func TestWeakKeys(t *testing.T) {
 	add := func(x1, y1, x2, y2 *big.Int) (*big.Int, *big.Int) {
 		mul := func(a ...*big.Int) *big.Int {
@@ -221,7 +224,7 @@ func TestWeakKeys(t *testing.T) {
 			}
 		}
 	}
-	for k := range int64(19) { // p to 2²⁵⁵ − 1 are 0 to 18 again
+	for k := range int64(19) { // the numbers from p to 2²⁵⁵ − 1 are second encodings of 0 to 18
 		if beyond := encoded(new(big.Int).Add(ed25519P, big.NewInt(k)), 0x80); !isWeakKey([]byte(beyond)) {
 			t.Errorf("p + %d is taken", k)
 		}

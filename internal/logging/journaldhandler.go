@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// journalHandler wraps a slog.Handler for journald: it puts the syslog priority (sd-daemon(3)) before each line and
-// omits the time.
+// journalHandler wraps a slog.Handler for journald. It writes the syslog priority (see sd-daemon(3)) before each line
+// and omits the time.
 type journalHandler struct {
 	nextHandler slog.Handler
 	lineWriter  *priorityWriter
 }
 
-// priorityWriter writes the priority of a record before its formatted line. The lock is held from setting the priority
-// until the line is written.
+// priorityWriter writes the priority of a record before the formatted line. A logging call holds the lock from setting
+// the priority until the line is written.
 type priorityWriter struct {
 	mu       sync.Mutex
 	priority string

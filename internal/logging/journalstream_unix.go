@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// IsJournalStream reports whether w is connected to journald, that is, whether $JOURNAL_STREAM contains its device and
-// inode (systemd.exec(5)). The variable alone is not sufficient: programs started from a desktop's terminal inherit it.
+// IsJournalStream reports whether w is connected to journald, that is, whether $JOURNAL_STREAM contains the device and
+// inode numbers of w (see systemd.exec(5)). It is not sufficient that the variable is set, because programs that are
+// started in a terminal of a desktop session inherit the variable.
 func IsJournalStream(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// LastWarningHandler is a slog.Handler that keeps the last warning or error. The zero value is empty.
+// LastWarningHandler is a slog.Handler that keeps the last warning or error. The zero value is ready for use.
 type LastWarningHandler struct {
 	mu   sync.Mutex
 	text string
@@ -32,7 +32,8 @@ func (*LastWarningHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn
 }
 
-// WithAttrs implements slog.Handler. The text contains no attribute except the error.
+// WithAttrs implements slog.Handler. It ignores the attributes, because the kept text contains no attribute except the
+// error.
 func (l *LastWarningHandler) WithAttrs([]slog.Attr) slog.Handler { return l }
 
 // WithGroup implements slog.Handler.

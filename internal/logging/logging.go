@@ -21,8 +21,8 @@ type Options struct {
 	AdjustableLevel *slog.LevelVar
 	// Format is "text" or "json".
 	Format string
-	// WritesToJournald is set if the lines go to journald (see IsJournalStream). Each line begins with its priority,
-	// such as "<4>", and has no time, because journald adds it.
+	// WritesToJournald is true if the output goes to journald (see IsJournalStream). Each line then begins with its
+	// priority, such as "<4>", and contains no time, because journald adds the time.
 	WritesToJournald bool
 	// Recent, if not nil, keeps the newest records, whatever the log level is.
 	Recent *RecentRecords
@@ -30,8 +30,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// New returns a logger that writes to w with one Write call per line. The logger is safe for concurrent use. The error
-// names the invalid option and its possible values.
+// New returns a logger that writes to w, with one Write call per line. The logger is safe for concurrent use. If an
+// option is invalid, New returns an error with the name of the option and its possible values.
 func New(w io.Writer, o Options) (*slog.Logger, error) {
 	least, err := ParseLevel(o.Level)
 	if err != nil {
@@ -64,7 +64,7 @@ func New(w io.Writer, o Options) (*slog.Logger, error) {
 	return slog.New(newLimiter(handler, o.Now)), nil
 }
 
-// ParseLevel returns the level with this name. The error lists the valid names.
+// ParseLevel returns the log level with the given name. The error lists the valid names.
 func ParseLevel(name string) (slog.Level, error) {
 	level, ok := map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,

@@ -28,7 +28,7 @@ func newLogger(t *testing.T, o logging.Options) (*slog.Logger, *bytes.Buffer) {
 	return logger, &out
 }
 
-// handle passes a record with a fixed time to the logger's handler.
+// handle passes a record with a fixed time directly to the handler of the logger.
 func handle(t *testing.T, l *slog.Logger, level slog.Level, message string, args ...any) {
 	t.Helper()
 	r := slog.NewRecord(time.Date(2026, 3, 1, 12, 4, 5, 6789, time.UTC), level, message, 0)
@@ -205,7 +205,7 @@ func parseJSON(t *testing.T, line string) map[string]any {
 	return m
 }
 
-// parseText parses a line with the simple words that slogtest logs.
+// parseText parses a log line. It supports only the simple values that the package slogtest logs.
 func parseText(t *testing.T, line string) map[string]any {
 	m := map[string]any{}
 	words := strings.Fields(line)

@@ -13,14 +13,14 @@ import (
 const (
 	maxLinesPerWindow = 10 // maximum number of lines per message and minute
 	repeatWindow      = time.Minute
-	// maxMessages is the maximum number of different messages that are counted, to limit memory. Daemons have far
-	// fewer, and messages beyond the limit are not suppressed.
+	// maxMessages is the maximum number of different messages that are counted, to limit the memory. Messages beyond
+	// this limit are never suppressed. Daemons have far fewer messages.
 	maxMessages = 1024
 )
 
-// repeatLimiter is a slog.Handler that passes only the first lines per minute with the same level and message, whatever
-// their attributes. It has no goroutine and no timer: it logs the number of suppressed lines with the next line of any
-// kind after the minute.
+// repeatLimiter is a slog.Handler that limits repeated messages. It passes at most maxLinesPerWindow lines per minute
+// with the same level and message, regardless of their attributes. It has no goroutine and no timer: when any line is
+// logged after the minute, it also logs the number of suppressed lines.
 type repeatLimiter struct {
 	nextHandler slog.Handler
 	*repeatCounter
@@ -31,7 +31,7 @@ type repeatCounter struct {
 	now             func() time.Time
 	mu              sync.Mutex
 	windowByMessage map[messageKey]*messageWindow
-	nextWindowEnd   time.Time // earliest end of all windows
+	nextWindowEnd   time.Time // earliest end time of the windows in this counter
 }
 
 type messageKey struct {
@@ -45,8 +45,8 @@ type messageWindow struct {
 	start               time.Time
 	passedLineCount     int
 	suppressedLineCount int
-	// lastSuppressedHandler is the handler of the last suppressed line. The count is logged with the attributes of this
-	// handler, which identify the part of the daemon.
+	// lastSuppressedHandler is the handler of the last suppressed line. The number of suppressed lines is logged with
+	// the attributes of this handler, because they identify the part of the daemon that logged the lines.
 	lastSuppressedHandler slog.Handler
 }
 
@@ -91,8 +91,8 @@ func logSuppressedCounts(ctx context.Context, ended []*messageWindow, now, at ti
 	return nil
 }
 
-// LogSuppressedLineCounts logs the pending counts of suppressed lines. It is called at the end of a program with a
-// logger of New.
+// LogSuppressedLineCounts logs the numbers of suppressed lines that have not been logged yet. Programs call it before
+// they exit, with a logger that New returned.
 func LogSuppressedLineCounts(log *slog.Logger) {
 	h, ok := log.Handler().(*repeatLimiter)
 	if !ok {
@@ -100,13 +100,14 @@ func LogSuppressedLineCounts(log *slog.Logger) {
 	}
 	h.mu.Lock()
 	now := h.now()
-	ended := h.removeEndedWindows(now.Add(repeatWindow)) // removes all windows, which have ended by that time
+	// removes all windows, because every window has ended at that time
+	ended := h.removeEndedWindows(now.Add(repeatWindow))
 	h.mu.Unlock()
-	_ = logSuppressedCounts(context.Background(), ended, now, now) // an error means that the log itself fails
+	_ = logSuppressedCounts(context.Background(), ended, now, now) // ignore the error, because it could not be logged
 }
 
-// countLine counts a line. It returns whether the line is logged, and the ended windows with suppressed lines in order
-// of their start.
+// countLine counts a line and reports whether the line may be logged (pass). It also returns the ended windows that
+// have suppressed lines, in the order of their start.
 func (s *repeatCounter) countLine(m messageKey, now time.Time, next slog.Handler) (ended []*messageWindow, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,8 @@ func (s *repeatCounter) countLine(m messageKey, now time.Time, next slog.Handler
 	return ended, false
 }
 
-// removeEndedWindows removes the windows that have ended and returns those with suppressed lines.
+// removeEndedWindows removes the windows that have ended. removeEndedWindows returns the removed windows that have
+// suppressed lines.
 func (s *repeatCounter) removeEndedWindows(now time.Time) (ended []*messageWindow) {
 	s.nextWindowEnd = now.Add(repeatWindow)
 	for m, w := range s.windowByMessage {

@@ -50,7 +50,8 @@ func TestRepeatsAreSummedUp(t *testing.T) {
 `)
 }
 
-// TestFlush checks that the suppressed counts are logged once at the end, and that the logger can still be used.
+// TestFlush checks that the numbers of suppressed lines are logged exactly once at the end, and that the logger still
+// works afterwards.
 func TestFlush(t *testing.T) {
 	c := newClock()
 	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true, Now: c.Now})
@@ -90,7 +91,7 @@ func TestLateSummaryNamesItsMinute(t *testing.T) {
 	wantOutput(t, out, "<6>INFO  c\n")
 }
 
-// TestWindowsEndInTurn checks windows that end one after the other, each detected separately.
+// TestWindowsEndInTurn checks windows that end at different times. The end of each window must be detected separately.
 func TestWindowsEndInTurn(t *testing.T) {
 	c := newClock()
 	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true, Now: c.Now})

@@ -19,8 +19,8 @@ import (
 type textHandler struct {
 	level      slog.Leveler
 	lineWriter *lockedWriter
-	attrs      string // formatted attributes of WithAttrs, each preceded by a space
-	keyPrefix  string // key prefix of WithGroup, such as "broker.tls."
+	attrs      string // formatted attributes from WithAttrs, each preceded by a space
+	keyPrefix  string // prefix of attribute keys from WithGroup, such as "broker.tls."
 }
 
 // lockedWriter serialises the writes of all handlers that share it.
@@ -69,7 +69,7 @@ func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-// levelName returns the level's name, padded to five columns.
+// levelName returns the name of a log level, padded with spaces to five columns.
 func levelName(l slog.Level) string {
 	name := l.String()
 	return name + strings.Repeat(" ", max(0, 5-len(name)))
@@ -98,11 +98,12 @@ func formatValue(v slog.Value) string {
 	case slog.KindTime:
 		return v.Time().Format(time.RFC3339)
 	default:
-		return fmt.Sprint(v.Any()) // unlike a call of Error or String, this survives a nil pointer in the interface
+		// Sprint handles a nil pointer in the interface, on which a direct call of Error or String would panic
+		return fmt.Sprint(v.Any())
 	}
 }
 
-// formatDuration rounds to three or four digits: 1.2s for 1.203948571s.
+// formatDuration formats a duration with three or four significant digits, for example 1.2s for 1.203948571s.
 func formatDuration(d time.Duration) string {
 	switch size := d.Abs(); {
 	case size >= time.Minute:

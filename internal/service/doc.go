@@ -1,17 +1,19 @@
-// Package service installs our programs as services of the system: systemd, OpenRC, launchd, or Windows. It uses
-// kardianos/service, which writes the service file and calls the service manager, and corrects these shortcomings of
-// it:
+// Package service installs our programs as services of the operating system, with systemd, OpenRC, launchd or Windows.
+// It uses the library kardianos/service, which writes the service file and calls the service manager. Package service
+// corrects these shortcomings of the library:
 //
-//   - It runs services as root without restrictions. Our service files are rendered and checked before anything is
-//     changed. On systemd they are the packages' units (packaging/systemd).
-//   - It installs services that can never start. Here the user, the program, the configuration and the files named in
-//     it are checked first.
-//   - After a failure it leaves an empty unit and then refuses to install over it. Here the remains are removed.
-//   - It shadows a package's unit with one in /etc. Here that is refused.
-//   - It removes a service without stopping the process. Here the service is stopped first.
-//   - It reports a service that fails every five seconds as running. Here the status is systemd's.
-//   - It reports a failed start as "exit status 1". Here the error contains the program's last log line.
+//   - The library runs services as root without restrictions. Package service renders its own service files, with a
+//     user and restrictions, and checks them before it changes anything. On systemd, they equal the units of our
+//     distribution packages (packaging/systemd).
+//   - The library installs services that can never start. Package service first checks the user, the program, the
+//     configuration, and the files that the configuration names.
+//   - After a failure, the library leaves an empty unit and then refuses to install over it. Package service removes
+//     the remains.
+//   - The library hides the unit of a distribution package by writing a unit to /etc. Package service refuses this.
+//   - The library removes a service without stopping the process. Package service stops the service first.
+//   - The library reports a service that fails every five seconds as running. Package service reports systemd's status.
+//   - The library reports a failed start as "exit status 1". Package service adds the last log line of the program.
 //
-// Other service managers are rejected by name: with them, kardianos/service runs the program as root and does not
-// restart it after a crash.
+// Package service rejects other service managers by name, because kardianos/service would run the program as root there
+// and would not restart it after a crash.
 package service

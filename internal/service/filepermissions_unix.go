@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// checkReadable returns an error if the file's permissions do not let the user read it. It ignores access control lists
-// and parent folders. Their problems appear when the service starts.
+// checkReadable returns an error if the permissions of a file do not let the user read it. It ignores access control
+// lists and the permissions of parent folders. Problems with these appear only when the service starts.
 func checkReadable(what, path string, owner *user.User) error {
 	if owner == nil || owner.Uid == "0" {
 		return nil
 	}
 	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) { // the configuration's validation has already rejected missing files
+	if errors.Is(err, fs.ErrNotExist) { // validation of the configuration has already rejected missing files
 		return nil
 	}
 	if err != nil {
@@ -66,8 +66,8 @@ func checkFolderOwner(what, path string, owner *user.User) error {
 		fmt.Sprintf("install -d -m 700 -o %s %s", owner.Username, path))
 }
 
-// CheckFolderOwnedBySelf returns an error if a folder belongs to another user than this process. That user could not
-// read the files that this process creates there.
+// CheckFolderOwnedBySelf returns an error if a folder does not belong to the user of this process. The owner of the
+// folder could not read files that this process creates in it.
 func CheckFolderOwnedBySelf(what, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

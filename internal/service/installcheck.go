@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// CheckPrivileges returns an error if the current user may not install or control services.
+// CheckPrivileges returns an error if the current user does not have the permission to install or control services.
 func CheckPrivileges() error {
 	if runtime.GOOS != "windows" && os.Geteuid() != 0 {
 		return errors.New("only root may change services: use sudo")
@@ -20,7 +20,7 @@ func CheckPrivileges() error {
 	return nil
 }
 
-// checkInstallable returns all reasons why an installed service could not run.
+// checkInstallable returns an error that lists all reasons why an installed service could not run.
 func (s *Service) checkInstallable(files map[string]string) error {
 	if err := s.checkPrivileges(); err != nil {
 		return err
@@ -75,7 +75,8 @@ func (s *Service) checkProgram() error {
 	return s.checkPathVisible("the program", s.unit.Executable)
 }
 
-// hiddenFolders maps each folder that the service cannot access to the unit setting that hides it.
+// hiddenFolders lists the folders that the service cannot access. The value is the setting of the systemd unit that
+// hides the folder.
 var hiddenFolders = map[string]string{
 	"/home": "ProtectHome", "/root": "ProtectHome", "/run/user": "ProtectHome", "/tmp": "PrivateTmp",
 	"/var/tmp": "PrivateTmp",
@@ -96,14 +97,16 @@ func (s *Service) checkPathVisible(what, path string) error {
 	return nil
 }
 
-// isSystemdCredential reports whether systemd reads the file and passes a copy to the service.
+// isSystemdCredential reports whether the path is the source of a systemd credential, which systemd reads and passes to
+// the service as a copy.
 func (s *Service) isSystemdCredential(path string) bool {
 	folder, name := filepath.Split(filepath.Clean(path))
 	return s.platformName == systemdPlatform && folder == "/etc/"+s.unit.Program+"/" && slices.Contains(s.unit.Secrets,
 		name)
 }
 
-// packageFile returns the path of a unit installed by a package, or "".
+// packageFile returns the path of the unit that a distribution package has installed, or "" if no package has installed
+// a unit.
 func (s *Service) packageFile() string {
 	if s.platformName != systemdPlatform {
 		return ""

@@ -1,7 +1,7 @@
 package service
 
 import (
-	_ "embed" // for the embedded templates
+	_ "embed" // needed for the directive go:embed
 	"fmt"
 	"html"
 	"strings"
@@ -11,9 +11,10 @@ import (
 
 // serviceManager describes how services are installed with one kind of service manager, such as systemd.
 type serviceManager struct {
-	filePathFormat    string // path of a service file, with %s for the service's name; empty without service files
+	// path of a service file, with %s for the name of the service; empty if the manager uses no service files
+	filePathFormat    string
 	renderServiceFile func(u systemd.Unit) (string, error)
-	unitTextOption    string // kardianos/service option that takes the service file text
+	unitTextOption    string // name of the kardianos/service option that sets the text of the service file
 }
 
 // Platform names of kardianos/service.
@@ -36,7 +37,7 @@ var openRCTemplate string
 var launchdTemplate string
 
 func renderOpenRC(u systemd.Unit) (string, error) {
-	if _, err := u.Text(); err != nil { // a value that is unsafe in a unit is also unsafe in a shell script
+	if _, err := u.Text(); err != nil { // a value that is unsafe in a systemd unit is also unsafe in a shell script
 		return "", err
 	}
 	stateDir := u.StateDir
@@ -56,7 +57,8 @@ func renderLaunchd(u systemd.Unit) (string, error) {
 	if u.User != "" {
 		user = "\n\t<key>UserName</key>\n\t<string>" + html.EscapeString(u.User) + "</string>"
 	}
-	if strings.Contains(command+user, "{{") { // kardianos/service would parse it as a template
+	// kardianos/service would parse "{{" as the beginning of a template action
+	if strings.Contains(command+user, "{{") {
 		return "", fmt.Errorf("a path or the user name contains {{, which is not allowed in a service: rename the " +
 			"folder or use another user")
 	}
@@ -64,7 +66,7 @@ func renderLaunchd(u systemd.Unit) (string, error) {
 		"@User@", user).Replace(launchdTemplate), nil
 }
 
-// renderWindows returns a description of the service to register, because Windows has no service files.
+// renderWindows returns a textual description of the service, because Windows has no service files.
 func renderWindows(u systemd.Unit) (string, error) {
 	user := u.User
 	if user == "" {
@@ -75,7 +77,7 @@ func renderWindows(u systemd.Unit) (string, error) {
 		u.Program, u.Description, u.Executable, strings.Join(commandArguments(u), " "), user), nil
 }
 
-// commandArguments returns the arguments after the program's path.
+// commandArguments returns the command-line arguments of the service, without the path of the program.
 func commandArguments(u systemd.Unit) []string {
 	if u.Config == "" {
 		return []string{"run"}

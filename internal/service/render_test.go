@@ -13,7 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
-// TestRender compares the rendered files with golden files. The units for systemd are in packaging/systemd.
+// TestRender compares the rendered service files with golden files. The golden files for systemd are the units in
+// packaging/systemd.
 func TestRender(t *testing.T) {
 	plain, other := systemd.Agent(), systemd.Coordinator()
 	other.Executable, other.Config, other.StateDir, other.User = "/opt/fl/coordinator", "/srv/fl.yaml", "/srv/state",

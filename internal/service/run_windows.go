@@ -8,8 +8,8 @@ import (
 	kardianos "github.com/kardianos/service"
 )
 
-// Run calls work and handles requests of the Windows service manager while work runs. In an interactive session it only
-// calls work.
+// Run calls work. Meanwhile it handles requests of the Windows service manager. In an interactive session there are no
+// such requests.
 func Run(ctx context.Context, program string, work func(ctx context.Context) error) error {
 	if kardianos.Interactive() {
 		return work(ctx)
@@ -37,7 +37,7 @@ func (h *hosted) Start(kardianos.Service) error {
 	go func() {
 		h.done <- h.work()
 		if !h.stopping.Load() {
-			os.Exit(1) // reports a failure, so that the manager restarts the service
+			os.Exit(1) // exit with a failure, so that the service manager restarts the service
 		}
 	}()
 	return nil

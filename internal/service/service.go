@@ -33,7 +33,7 @@ type Service struct {
 	manager         kardianosService
 
 	checkPrivileges    func() error
-	packageUnitFolders []string // folders for the units of packages
+	packageUnitFolders []string // folders in which distribution packages install units
 	// runSystemdCommand runs a systemd program and returns its standard output.
 	runSystemdCommand func(args ...string) (string, error)
 }
@@ -52,7 +52,8 @@ func ownProgram(otherwise string) string {
 	return otherwise
 }
 
-// platformByManager maps the short names of the supported service managers, used by --manager, to platform names.
+// platformByManager maps the short names of the supported service managers, which the flag --manager accepts, to the
+// platform names of kardianos/service.
 var platformByManager = map[string]string{"systemd": systemdPlatform, "openrc": "linux-openrc",
 	"launchd": "darwin-launchd",
 	"windows": windowsPlatform}
@@ -60,7 +61,8 @@ var platformByManager = map[string]string{"systemd": systemdPlatform, "openrc": 
 // Managers returns the short names of the supported service managers.
 func Managers() []string { return slices.Sorted(maps.Keys(platformByManager)) }
 
-// Render returns the service file of a unit for any of the Managers, regardless of this system's service manager.
+// Render returns the service file of a unit for one of the service managers that Managers lists. The service manager of
+// this system does not matter.
 func Render(manager string, u systemd.Unit) (string, error) {
 	name, known := platformByManager[manager]
 	if !known {
@@ -69,7 +71,8 @@ func Render(manager string, u systemd.Unit) (string, error) {
 	return platformByName[name].renderServiceFile(u)
 }
 
-// SystemManagerName returns the short name of this system's service manager, or systemd if it is not supported.
+// SystemManagerName returns the short name of this system's service manager. If that service manager is not supported,
+// it returns "systemd".
 func SystemManagerName() string {
 	for short, name := range platformByManager {
 		if name == kardianos.Platform() {
@@ -109,7 +112,8 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 }
 
 // Install installs the service, so that it starts at boot, but does not start it now. files contains the paths that the
-// service must be able to read, by description. If the installation fails, it is undone.
+// service must be able to read; the keys are descriptions for error messages. If the installation fails, Install undoes
+// it.
 func (s *Service) Install(files map[string]string) error {
 	if err := s.checkInstallable(files); err != nil {
 		return err
@@ -126,14 +130,14 @@ func (s *Service) removeFailedInstall() error {
 		return nil
 	}
 	if s.platformName == systemdPlatform {
-		// ignore the error: the unit may not be enabled
+		// Ignore the error, because the unit may not be enabled.
 		_, _ = s.runSystemdCommand("systemctl", "disable", s.unit.Program+".service")
 	}
 	if err := os.Remove(s.serviceFilePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if s.platformName == systemdPlatform {
-		_, _ = s.runSystemdCommand("systemctl", "daemon-reload") // the first error is the one to report
+		_, _ = s.runSystemdCommand("systemctl", "daemon-reload") // only the first error is reported
 	}
 	return nil
 }
@@ -159,21 +163,21 @@ func (s *Service) Uninstall() error {
 		return fmt.Errorf("cannot remove the service %s: %w", s.unit.Program, err)
 	}
 	if s.platformName == systemdPlatform {
-		// Ignore the error, because systemctl returns one if the unit has not failed.
+		// Ignore the error, because systemctl fails if the unit is not in the failed state.
 		_, _ = s.runSystemdCommand("systemctl", "reset-failed", s.unit.Program+".service")
 	}
 	return nil
 }
 
-// Start starts the service. On systemd it returns when the program is ready. The error contains the program's last log
-// line.
+// Start starts the service. On systemd, Start returns when the program has reported that it is ready. The error
+// contains the last line that the program has logged.
 func (s *Service) Start() error { return s.changeRunState("started", s.manager.Start) }
 
 // Stop stops the service and waits until it has ended.
 func (s *Service) Stop() error { return s.changeRunState("stopped", s.manager.Stop) }
 
-// Restart stops the service and starts it again. With systemd, a running service first reloads its configuration and is
-// not restarted if the configuration is invalid.
+// Restart stops the service and starts it again. With systemd, a running service first reloads its configuration. If
+// the configuration is invalid, the service is not restarted.
 func (s *Service) Restart() error {
 	return s.changeRunState("restarted", func() error {
 		if s.platformName == systemdPlatform && s.readUnitProperties()["ActiveState"] == "active" {

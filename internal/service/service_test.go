@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// fake is a service manager for tests.
+// fake simulates a service manager in tests.
 type fake struct {
 	file   string
 	status kardianos.Status
@@ -28,7 +28,7 @@ func (f *fake) do(what string) error {
 }
 
 func (f *fake) Install() error {
-	// written before a possible failure, as by kardianos/service
+	// Write the file before a possible failure, as kardianos/service does.
 	if err := os.WriteFile(f.file, nil, 0o644); err != nil {
 		return err
 	}
@@ -41,7 +41,8 @@ func (f *fake) Stop() error                       { return f.do("stop") }
 func (f *fake) Restart() error                    { return f.do("restart") }
 func (f *fake) Status() (kardianos.Status, error) { return f.status, f.err }
 
-// newFake returns an installable service on the named platform, for the user who runs the test.
+// newFake returns a service on the platform with the given name. The service can be installed for the user who runs the
+// test.
 func newFake(t *testing.T, name string) (*Service, *fake) {
 	t.Helper()
 	me, err := user.Current()
@@ -120,7 +121,8 @@ func TestRestartNeedsAGoodConfiguration(t *testing.T) {
 	}
 }
 
-// TestUninstallStopsFirst checks that a service is stopped before its removal, and kept if it cannot be stopped.
+// TestUninstallStopsFirst checks that a service is stopped before it is removed, and that it is not removed if it
+// cannot be stopped.
 func TestUninstallStopsFirst(t *testing.T) {
 	s, f := newFake(t, systemdPlatform)
 	if err := errors.Join(s.Install(nil), s.Uninstall()); err != nil {
@@ -135,7 +137,7 @@ func TestUninstallStopsFirst(t *testing.T) {
 	if err := s.Uninstall(); err != nil {
 		t.Fatal(err)
 	}
-	f.wants(t, "install", "uninstall") // the service was already stopped
+	f.wants(t, "install", "uninstall") // the service had already been stopped
 
 	s, f = newFake(t, systemdPlatform)
 	if err := s.Install(nil); err != nil {
@@ -162,7 +164,7 @@ func TestFailedInstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestRefusals checks each reason against an installation separately.
+// TestRefusals checks each reason to refuse an installation separately.
 func TestRefusals(t *testing.T) {
 	private := filepath.Join(t.TempDir(), "private")
 	for _, tt := range []struct {
@@ -189,7 +191,7 @@ func TestRefusals(t *testing.T) {
 			if err := os.WriteFile(private, nil, 0o000); err != nil {
 				t.Fatal(err)
 			}
-			s.platformName = "linux-openrc" // this service manager allows temporary folders
+			s.platformName = "linux-openrc" // OpenRC does not hide temporary folders from services
 			s.unit.User, files["broker.ca_file"] = "nobody", private
 		}},
 	} {

@@ -9,7 +9,7 @@ import (
 	kardianos "github.com/kardianos/service"
 )
 
-// The exit codes of status commands, according to the Linux Standard Base.
+// Exit codes of the status command, as defined by the Linux Standard Base.
 const (
 	ExitCodeRunning      = 0
 	ExitCodeNotRunning   = 3
@@ -63,7 +63,7 @@ func describeUnitState(program string, p map[string]string) (text string, code i
 	case "loaded":
 	case "not-found":
 		return program + " is not installed as a service\n", ExitCodeNotInstalled
-	case "unknown": // readUnitProperties returns this state on an error
+	case "unknown": // readUnitProperties returns "unknown" if it fails
 		return fmt.Sprintf("%s: systemctl show failed: %s\n", program, p["LoadError"]), ExitCodeNotInstalled
 	default:
 		return fmt.Sprintf("%s: systemd could not load the unit: %s %s\n", program, p["LoadState"], p["LoadError"]),
@@ -103,9 +103,10 @@ func (s *Service) explainUnitFailure(err error) error {
 	if result := p["Result"]; !errors.Is(err, errBadConfig) && result != "" && result != "success" {
 		problem = fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])
 	}
-	// the journal may lag behind; without a sync the line may be missing
+	// Sync the journal first, because a line that was just logged may otherwise be missing.
 	_, _ = s.runSystemdCommand("journalctl", "--sync")
-	// Query by process id: if a process ends before the journal has read its line, the line has no invocation id.
+	// Select the lines by process id instead of invocation id. If a process ends before journald has read its line, the
+	// line has no invocation id.
 	said, journal := s.runSystemdCommand("journalctl", "--no-pager", "--output=cat", "--lines=1", "--boot",
 		"_SYSTEMD_UNIT="+s.unit.Program+".service", "_PID="+p["ExecMainPID"])
 	if journal == nil && strings.TrimSpace(said) != "" {

@@ -89,8 +89,8 @@ func TestExplain(t *testing.T) {
 			synced = true
 			return "", nil
 		case args[0] == "journalctl" && !synced:
-			return "", nil // the program's last line has not arrived yet
-		// without an invocation id, because the process ended too early
+			return "", nil // the journal does not contain the last line of the program yet
+		// The journal entry has no invocation id, because the process ended too early.
 		case args[0] == "journalctl" && slices.Contains(args, "_PID=12"):
 			return "agentd.yaml:3:1: unknown key\n", nil
 		}
@@ -99,7 +99,7 @@ func TestExplain(t *testing.T) {
 	f.err = errors.New("exit status 1")
 	wantError(t, s.Start(), "agentd could not be started: exit-code, exit status 78\nagentd.yaml:3:1: unknown "+
 		"key\nsee also: journalctl -u agentd")
-	s.runSystemdCommand = func(args ...string) (string, error) { // no process has been started
+	s.runSystemdCommand = func(args ...string) (string, error) { // in this case, systemd has started no process
 		return map[string]string{"systemctl": "LoadState=masked\nResult=success\nExecMainStatus=0\n"}[args[0]], nil
 	}
 	f.err = errors.New("exit status 1: Unit agentd.service is masked.")

@@ -33,8 +33,8 @@ type Agent struct {
 	// defaults for each federation.
 	Federations []FederationMembership `yaml:"federations"`
 
-	// LocalFederationName is the device's own name for the federation, set by SettingsPerFederation. It is empty if the
-	// device has only one federation.
+	// LocalFederationName is the device's own name for the federation. LocalFederationName is set by
+	// SettingsPerFederation. It is empty if the device belongs to only one federation.
 	LocalFederationName string `yaml:"-"`
 }
 
@@ -56,18 +56,19 @@ type FederationSettings struct {
 
 // AgentIdentity configures the agent's key and the trust in the coordinator.
 type AgentIdentity struct {
-	KeyFile        string `yaml:"key_file"`        // file with the agent's private key
-	RootFile       string `yaml:"root_file"`       // root document of the federation, which names the coordinator's key
+	KeyFile string `yaml:"key_file"` // file with the agent's private key
+	// root document (list of trusted keys) of the federation, which contains the coordinator's key
+	RootFile       string `yaml:"root_file"`
 	CoordinatorKey string `yaml:"coordinator_key"` // coordinator's public key in base64, if there is no root document
 }
 
-// D2D configures the device-to-device connection to neighbours, with which the agent mixes parameters. Without this
-// section the agent does not mix.
+// D2D configures the device-to-device connection, over which the agent exchanges parameters with its neighbours
+// (mixing). Without this section the agent does not mix.
 type D2D struct {
-	// UsesUplink sends the traffic between neighbours over the coordinator's broker. It is off by default, because the
-	// traffic grows as devices × steps × model × neighbours.
+	// UsesUplink is true if the traffic between neighbours uses the coordinator's broker. The default is false, because
+	// the traffic is proportional to devices × steps × model size × neighbours.
 	UsesUplink bool           `yaml:"uplink"`
-	Broker     Broker         `yaml:"broker"` // broker of the local site; unused if UsesUplink is set
+	Broker     Broker         `yaml:"broker"` // broker of the local site; unused if UsesUplink is true
 	Place      *AgentLocation `yaml:"place"`
 	// NeighborCell is the group of devices in which the agent looks for at most MaxDegree neighbours.
 	NeighborCell string `yaml:"cell"`
@@ -77,7 +78,7 @@ type D2D struct {
 // DefaultMaxDegree is the default of d2d.max_degree.
 const DefaultMaxDegree = 6
 
-// AgentLocation is the agent's position, in a unit common to the federation.
+// AgentLocation is the agent's position. All agents of a federation use the same unit of length.
 type AgentLocation struct {
 	X float64 `yaml:"x"`
 	Y float64 `yaml:"y"`
@@ -90,9 +91,9 @@ func (d *D2D) SiteBroker() Broker {
 	return b
 }
 
-// withSiteBrokerDefaults fills in the defaults for a broker of the local site, except the URL, which has none.
-// credential is the name of the systemd credential with the password, which is never the credential for the
-// coordinator's broker.
+// withSiteBrokerDefaults fills in the defaults for a broker of the local site. The URL has no default. credential is
+// the name of the systemd credential with the password. It must differ from the credential for the coordinator's
+// broker.
 func (b BrokerAccess) withSiteBrokerDefaults(credential string) BrokerAccess {
 	b.systemdCredentialName = credential
 	b.KeepAlive = cmp.Or(b.KeepAlive, DefaultBroker().KeepAlive)
@@ -101,7 +102,7 @@ func (b BrokerAccess) withSiteBrokerDefaults(credential string) BrokerAccess {
 	return b
 }
 
-// WireLocation returns the location in the protocol's form.
+// WireLocation returns the location in the form that messages of the protocol use.
 func (d *D2D) WireLocation() wire.AgentLocation {
 	if d.Place == nil {
 		return wire.AgentLocation{}
@@ -111,41 +112,45 @@ func (d *D2D) WireLocation() wire.AgentLocation {
 
 // Evaluation configures how the device evaluates the models that it trains.
 type Evaluation struct {
-	// HeldOutShare is the share of the newest rows that are held out for evaluation; 0 means none.
+	// HeldOutShare is the fraction of the rows that is held out for evaluation. The held-out rows are the newest rows.
+	// Zero means that no rows are held out.
 	HeldOutShare float64 `yaml:"held_out"`
 }
 
 // Prediction configures the models that the device keeps for predictions, and the published forecasts.
 type Prediction struct {
-	KeptModels              int           `yaml:"keep"`    // number of kept models; 0 means none
-	MinModelRefreshInterval time.Duration `yaml:"refresh"` // minimum time between two new models
-	// MaxRiskIncrease is the maximum relative increase of the risk on held-out rows for which a new model replaces
-	// the current one.
+	KeptModels              int           `yaml:"keep"`    // number of models to keep; 0 means that no models are kept
+	MinModelRefreshInterval time.Duration `yaml:"refresh"` // minimum time between two changes to a new model
+	// MaxRiskIncrease limits the risk (mean loss) of a new model on the held-out rows. The new model replaces the
+	// current model only if the risk increases by at most this fraction.
 	MaxRiskIncrease float64 `yaml:"margin"`
 	// ModelHookCommand is the command, with its arguments, that runs after a change of the model in use.
 	ModelHookCommand config.OneOrMore `yaml:"hook"`
-	ModelHookTimeout time.Duration    `yaml:"hook_time"` // time limit of the hook
-	// ForecastTopic is the topic of the forecasts on the site's broker. If it is empty, no forecasts are made.
+	ModelHookTimeout time.Duration    `yaml:"hook_time"` // time limit for the hook command
+	// ForecastTopic is the topic on the site's broker on which forecasts are published. If it is empty, the device
+	// makes no forecasts.
 	ForecastTopic    string        `yaml:"publish"`
 	ForecastBroker   BrokerAccess  `yaml:"broker"`
 	ForecastInterval time.Duration `yaml:"every"` // interval between two checks for new rows
-	// AnnouncedSystem is the system in which the forecasts appear, one of AnnounceSystems.
+	// AnnouncedSystem is the system to which the forecasts are announced. AnnouncedSystem is one of AnnounceSystems.
 	AnnouncedSystem string `yaml:"announce"`
-	// AnnouncePrefix replaces the first levels of the system's topics. Empty means the default of the system.
+	// AnnouncePrefix replaces the first levels of the topics that the announced system uses. If it is empty, the
+	// default of the system is used.
 	AnnouncePrefix string `yaml:"announce_prefix"`
-	// UsualResidualShare is the share of the device's residuals (prediction errors) that is considered normal.
+	// UsualResidualShare is the fraction of the device's residuals (prediction errors) that counts as normal. Larger
+	// residuals are anomalies.
 	UsualResidualShare float64 `yaml:"anomaly"`
 }
 
-// The systems in which forecasts appear.
+// Systems to which forecasts can be announced.
 const (
-	AnnounceJSON          = "json" // no system: only JSON messages on the topic predict.publish
+	AnnounceJSON          = "json" // plain JSON messages on the topic predict.publish, without any system
 	AnnounceHomeAssistant = "homeassistant"
 	AnnounceThinEdge      = "thin-edge"
 	AnnounceSparkplug     = "sparkplug"
 )
 
-// AnnounceSystems lists the values of predict.announce.
+// AnnounceSystems lists the valid values of the key predict.announce.
 var AnnounceSystems = []string{AnnounceJSON, AnnounceHomeAssistant, AnnounceThinEdge, AnnounceSparkplug}
 
 // SiteBroker returns the broker settings for publishing forecasts, with defaults filled in.
@@ -212,24 +217,24 @@ func (c *SettingsChecker) checkAnnouncement(p *Prediction) {
 
 // Compute configures the computation on the device.
 type Compute struct {
-	// DeclaredStepTime is the declared duration of a local step; 0 means that it is measured.
+	// DeclaredStepTime is the declared duration of a local step. Zero means that the agent measures the duration.
 	DeclaredStepTime time.Duration `yaml:"step_time"`
-	// MomentsMethod is the method for the statistics of the common standardisation: robust or exact.
+	// MomentsMethod is the method that computes the column statistics for the common standardisation: robust or exact.
 	MomentsMethod MomentsMethod `yaml:"moments"`
 }
 
 // MomentsMethod is a method to compute the statistics for the common standardisation.
 type MomentsMethod string
 
-// The methods.
+// Methods for computing the column statistics.
 const (
-	MomentsRobust MomentsMethod = "robust" // each outlier is replaced by the median of its column
+	MomentsRobust MomentsMethod = "robust" // outliers are replaced by the median of their column
 	MomentsExact  MomentsMethod = "exact"
 )
 
 // Privacy limits the information that the device reveals about its data.
 type Privacy struct {
-	MinRowsToParticipate int `yaml:"min_rows"` // minimum number of rows for participation
+	MinRowsToParticipate int `yaml:"min_rows"` // minimum number of rows with which the device participates
 }
 
 // ModelLimits limits the size of accepted models.
@@ -237,9 +242,10 @@ type ModelLimits struct {
 	MaxModel spec.ByteSize `yaml:"max_model"`
 }
 
-// TrafficBudget limits the traffic of the device's broker link.
+// TrafficBudget limits the traffic between the device and the coordinator's broker.
 type TrafficBudget struct {
-	// BytesPerMonth is the limit per calendar month for both directions together; 0 means no limit.
+	// BytesPerMonth is the maximum number of bytes per calendar month, for both directions together. Zero means no
+	// limit.
 	BytesPerMonth spec.ByteSize `yaml:"bytes_per_month"`
 }
 
@@ -250,14 +256,14 @@ type AgentConsole struct {
 
 // AgentMetrics configures the publication of the device's metrics.
 type AgentMetrics struct {
-	Listen string `yaml:"listen"` // host:port; empty disables the listener
-	// ReportEvery is the interval between two metrics reports to the coordinator; 0 means never.
+	Listen string `yaml:"listen"` // address of the metrics server as host:port; empty means no server
+	// ReportEvery is the interval between two metrics reports to the coordinator. Zero means that no reports are sent.
 	ReportEvery time.Duration `yaml:"report_every"`
-	// AdvertisedAddress is the address at which Prometheus can reach Listen. It is empty if Prometheus cannot reach the
-	// device.
+	// AdvertisedAddress is the address at which Prometheus can reach the metrics server. AdvertisedAddress is empty if
+	// Prometheus cannot reach the device.
 	AdvertisedAddress string `yaml:"advertise"`
-	// ShowsValues adds the newest values of the inputs, forecasts and residuals to the metrics at Listen. Reports to
-	// the coordinator never contain them.
+	// ShowsValues adds the newest input values, forecasts and residuals to the metrics that the server at Listen shows.
+	// Metrics reports to the coordinator never contain these values.
 	ShowsValues bool `yaml:"values"`
 }
 
@@ -268,12 +274,12 @@ type DeviceWorkRules struct {
 	Temperature        EaseStopBand  `yaml:"temperature"` // limits for the temperature in °C
 	Battery            EaseStopBand  `yaml:"battery"`     // limits for the charge in percent, while discharging
 	RequiresMainsPower bool          `yaml:"mains"`       // work only on mains power
-	MinAvailableMemory spec.ByteSize `yaml:"memory"`      // memory that must be available; 0 means no rule
+	MinAvailableMemory spec.ByteSize `yaml:"memory"`      // minimum available memory; 0 means no rule
 	WorkTimeWindows    []string      `yaml:"windows"`     // time windows in which the device may work, in local time
 }
 
-// EaseStopBand has two thresholds. At EaseThreshold the agent takes fewer local steps. At StopThreshold it declines
-// rounds. Both are 0 if there is no rule.
+// EaseStopBand contains two thresholds for a measured quantity. Beyond EaseThreshold the agent takes fewer local steps.
+// Beyond StopThreshold the agent declines rounds. Both thresholds are 0 if there is no rule.
 type EaseStopBand struct {
 	EaseThreshold float64 `yaml:"ease"`
 	StopThreshold float64 `yaml:"stop"`
@@ -314,8 +320,8 @@ func (c *SettingsChecker) checkDeviceRules(d *DeviceWorkRules) {
 	c.AddError("device.windows", err)
 }
 
-// minMonthlyBudget is the minimum traffic budget in bytes. It is enough for one month of pings, hello messages and
-// small rounds.
+// minMonthlyBudget is the minimum traffic budget in bytes. It is enough for the pings, hello messages and small rounds
+// of one month.
 const minMonthlyBudget = 20_000_000
 
 // DefaultAgent returns the default configuration of agentd.
@@ -337,7 +343,7 @@ func DefaultAgent() Agent {
 	}
 }
 
-// Validate reports every problem by key.
+// Validate reports every problem in the settings, each with its configuration key.
 func (a *Agent) Validate() error {
 	var c SettingsChecker
 	c.Require(a.StateDir != "", "state_dir", "must not be empty: set it to a folder that persists across restarts")
@@ -374,7 +380,7 @@ func (a *Agent) Validate() error {
 	return c.Err()
 }
 
-// validateForFederation reports every problem of one federation's settings by key.
+// validateForFederation reports every problem in the settings of one federation, each with its configuration key.
 func (a *Agent) validateForFederation() error {
 	m := &a.FederationSettings
 	var c SettingsChecker
@@ -399,7 +405,7 @@ func (a *Agent) validateForFederation() error {
 	return c.Err()
 }
 
-// ValidateDataSettings reports every problem of the data sections by key.
+// ValidateDataSettings reports every problem in the data sections, each with its configuration key.
 func (a *Agent) ValidateDataSettings() error {
 	var c SettingsChecker
 	a.eachFederation(func(section string, m *Agent) {
@@ -410,7 +416,8 @@ func (a *Agent) ValidateDataSettings() error {
 	return c.Err()
 }
 
-// CheckDataFileHeaders reports columns that are missing in the headers of the data files, by key.
+// CheckDataFileHeaders reports columns that are missing in the headers of the data files, each with its configuration
+// key.
 func (a *Agent) CheckDataFileHeaders() error {
 	var c SettingsChecker
 	a.eachFederation(func(section string, m *Agent) {

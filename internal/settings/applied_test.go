@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestTaskFile checks that any task is read back as it was written.
+// TestTaskFile checks that a task file is unchanged after it was written and read back, for any task.
 func TestTaskFile(t *testing.T) {
 	plain := settings.DefaultTask()
 	plain.Name, plain.Features, plain.Target = "plain", []string{"a b", "c: d", "é", "on"}, "y"
@@ -50,8 +50,8 @@ func TestTaskFileRefused(t *testing.T) {
 	wantError(t, err, "task.yaml:4:13: task.min_rows")
 }
 
-// TestReadApplied checks that a complete coordinator.yaml and its applied part can both be read, and that problems are
-// reported with their lines.
+// TestReadApplied checks that both a complete coordinator.yaml and the output of `task show` can be read, and that
+// problems are reported with their line numbers.
 func TestReadApplied(t *testing.T) {
 	s := coordinatorsettings.Default()
 	if err := settings.Load(&s, "coordinator", writeFile(t, "coordinator.yaml", coordinatorFile(t)), nil); err != nil {
@@ -78,7 +78,7 @@ func TestEdit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time with the output of the first
+	for range 2 { // the second iteration edits the output of the first
 		var a coordinatorsettings.AppliedSettings
 		if err := config.Load(&a, config.Source{Path: "edited", Text: text}); err != nil {
 			t.Fatal(err)

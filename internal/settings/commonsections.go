@@ -1,6 +1,6 @@
-// Package settings defines agentd.yaml, the task in coordinator.yaml, and the sections common to both files. Both
-// programs read both files: the coordinator gives joining devices a part of agentd.yaml, and `agentd data check` reads
-// a task.
+// Package settings defines agentd.yaml, the task section of coordinator.yaml, and the sections that both files share.
+// Both programs read both files: the coordinator sends a part of agentd.yaml to joining devices, and `agentd data
+// check` reads a task from coordinator.yaml.
 package settings
 
 import (
@@ -26,30 +26,31 @@ import (
 // Broker configures the connection to an MQTT broker and how the daemon uses it.
 type Broker struct {
 	BrokerAccess `yaml:",inline"`
-	Prefix       string `yaml:"prefix"` // prefix of all topics
-	QoS          int    `yaml:"qos"`    // QoS of all messages and subscriptions: 0 or 1
+	Prefix       string `yaml:"prefix"` // prefix of all MQTT topics
+	QoS          int    `yaml:"qos"`    // MQTT quality of service of all messages and subscriptions: 0 or 1
 }
 
 // BrokerAccess configures the connection to a broker.
 type BrokerAccess struct {
-	URLs         config.OneOrMore `yaml:"url"`      // URLs of the broker; several for the nodes of a cluster
+	URLs         config.OneOrMore `yaml:"url"`      // URLs of the broker; several URLs for the nodes of a cluster
 	Username     string           `yaml:"username"` // user name; empty means the client id
 	Password     config.Secret    `yaml:"password"`
 	PasswordFile string           `yaml:"password_file"`
-	CAFile       string           `yaml:"ca_file"`   // certificate authority file; empty for the system's roots
-	CertFile     string           `yaml:"cert_file"` // client certificate file
-	KeyFile      string           `yaml:"key_file"`
-	TLSMin       string           `yaml:"tls_min"` // minimum version of TLS: 1.2 or 1.3
-	KeepAlive    time.Duration    `yaml:"keep_alive"`
+	// file with the certificate authority; empty for the system's authorities
+	CAFile    string        `yaml:"ca_file"`
+	CertFile  string        `yaml:"cert_file"` // client certificate file
+	KeyFile   string        `yaml:"key_file"`
+	TLSMin    string        `yaml:"tls_min"` // minimum version of TLS: 1.2 or 1.3
+	KeepAlive time.Duration `yaml:"keep_alive"`
 	// MinRate is the lowest expected data rate of the connection in bytes per second.
 	MinRate      spec.ByteSize `yaml:"min_rate"`
 	HTTPProxyURL string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
-	// renewedCertificateFor returns the certificate to use instead of the configured one. If it is nil, the configured
-	// one is used.
+	// renewedCertificateFor returns the certificate that replaces the configured certificate. If the function is nil,
+	// the configured certificate is used.
 	renewedCertificateFor func(configured tls.Certificate) tls.Certificate `yaml:"-"`
-	// systemdCredentialName is the name of the systemd credential with the broker password. If it is empty, the name is
-	// mqtt-password.
+	// systemdCredentialName is the name of the systemd credential that contains the broker password. If it is empty,
+	// the credential is called mqtt-password.
 	systemdCredentialName string `yaml:"-"`
 }
 
@@ -61,7 +62,7 @@ type Log struct {
 
 // Metrics configures the metrics server.
 type Metrics struct {
-	Listen string `yaml:"listen"` // host:port; empty disables the listener
+	Listen string `yaml:"listen"` // address of the metrics server as host:port; empty means no server
 }
 
 // DefaultBroker returns the defaults of a broker section.
@@ -70,14 +71,14 @@ func DefaultBroker() Broker {
 		MinRate: mqtt.DefaultMinLinkRate, TLSMin: defaultMinTLSVersion}}
 }
 
-// The minimum TLS versions that can be configured for a broker. The first one is the default.
+// The minimum TLS versions that can be configured for a broker. The first version is the default.
 const (
 	defaultMinTLSVersion = "1.3"
 	olderTLSVersion      = "1.2"
 )
 
-// minLinkRate and maxLinkRate are in bytes per second. On a slower link than minLinkRate the coordinator would time out
-// a chunk before it arrives. maxLinkRate fits into a 32-bit int.
+// minLinkRate and maxLinkRate limit the key min_rate, in bytes per second. On a link slower than minLinkRate, the
+// coordinator's timeout for a chunk would expire before the chunk arrives. maxLinkRate fits into a 32-bit int.
 const (
 	minLinkRate = 1000
 	maxLinkRate = 1_000_000_000
@@ -86,7 +87,7 @@ const (
 // SettingsChecker collects the problems of a configuration.
 type SettingsChecker struct{ spec.ProblemList }
 
-// CheckBroker reports every problem of a broker section by key.
+// CheckBroker reports every problem of a broker section, each with its configuration key.
 func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	var encryption *tls.Config
 	if wire.FederationName(federation).Validate() == nil {
@@ -101,7 +102,7 @@ func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	default:
 		o, _, err := b.SessionOptions("check")
 		c.AddSectionErrors("", err)
-		encryption = o.TLS // only some URL schemes allow TLS options
+		encryption = o.TLS // TLS options are allowed only with some URL schemes
 	}
 	c.checkBrokerURLs(b.URLs, encryption)
 	c.Require(b.TLSMin == defaultMinTLSVersion || b.TLSMin == olderTLSVersion, "broker.tls_min",
@@ -121,7 +122,7 @@ func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	}
 }
 
-// checkBrokerURLs validates each URL separately, then all of them together.
+// checkBrokerURLs validates each URL separately, and then all URLs together.
 func (c *SettingsChecker) checkBrokerURLs(urls []string, encryption *tls.Config) {
 	const key = "broker.url"
 	before := c.ProblemCount()
@@ -138,7 +139,7 @@ func (c *SettingsChecker) checkBrokerURLs(urls []string, encryption *tls.Config)
 	}
 }
 
-// CheckMetricsListen reports a metrics.listen that is not host:port.
+// CheckMetricsListen reports a metrics.listen that does not have the form host:port.
 func (c *SettingsChecker) CheckMetricsListen(address string) {
 	if address != "" {
 		_, _, err := net.SplitHostPort(address)
@@ -147,7 +148,7 @@ func (c *SettingsChecker) CheckMetricsListen(address string) {
 	}
 }
 
-// CheckLog reports every problem of a log section by key.
+// CheckLog reports every problem of a log section, each with its configuration key.
 func (c *SettingsChecker) CheckLog(l *Log) {
 	_, err := logging.ParseLevel(l.Level)
 	c.AddError("log.level", err)
@@ -155,8 +156,8 @@ func (c *SettingsChecker) CheckLog(l *Log) {
 	c.AddError("log.format", err)
 }
 
-// SessionOptions returns the options of a session with the broker. warning is set if other users can read a secret. The
-// error is a [*spec.FieldError].
+// SessionOptions returns the options for a session with the broker. warning is not empty if other users can read a file
+// that contains a secret. The returned error is a [*spec.FieldError].
 func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string, err error) {
 	password, warning, err := b.readPassword()
 	if err != nil {
@@ -169,7 +170,7 @@ func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string
 		encryption, err2 := b.tlsConfig()
 		return password, encryption, errors.Join(err1, err2)
 	}
-	if len(b.URLs) > 0 { // without URLs, the session validation reports the problem
+	if len(b.URLs) > 0 { // if there are no URLs, the validation of the session options reports the problem
 		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
 	}
 	if o.Username == "" && o.Password != "" {
@@ -196,8 +197,8 @@ func (b *BrokerAccess) readPassword() (password, warning string, err error) {
 	return string(secret), warning, nil
 }
 
-// tlsConfig returns the TLS configuration with all certificates loaded. It returns nil if all TLS settings have their
-// default values.
+// tlsConfig returns the TLS configuration with all certificates loaded. If all TLS settings have their default values,
+// it returns nil.
 func (b *BrokerAccess) tlsConfig() (*tls.Config, error) {
 	if b.CAFile == "" && b.CertFile == "" && b.TLSMin != olderTLSVersion {
 		return nil, nil
@@ -230,14 +231,15 @@ func (b *BrokerAccess) tlsConfig() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// WithCertificateRenewal returns a copy of b with renewable client certificates. Each new session uses the certificate
-// that current returns for the configured one.
+// WithCertificateRenewal returns a copy of b whose client certificate can be renewed. Each new session calls current
+// with the configured certificate and uses the certificate that current returns.
 func (b Broker) WithCertificateRenewal(current func(configured tls.Certificate) tls.Certificate) *Broker {
 	b.renewedCertificateFor = current
 	return &b
 }
 
-// Certificate loads the client certificate with its key. It is empty if none is configured.
+// Certificate loads the client certificate with its private key. If no certificate is configured, it returns an empty
+// certificate.
 func (b *BrokerAccess) Certificate() (cert tls.Certificate, err error) {
 	if b.CertFile == "" {
 		return cert, nil
@@ -252,8 +254,8 @@ func (b *BrokerAccess) Certificate() (cert tls.Certificate, err error) {
 	return cert, nil
 }
 
-// Load reads a daemon's configuration from the defaults in cfg, the file, the environment with the program's prefix,
-// and the command line, in this order.
+// Load reads the configuration of a daemon into cfg. Later sources override earlier sources: the defaults in cfg, the
+// file, environment variables with the program's prefix, and the command line.
 func Load(cfg any, program, path string, overrides map[string]string) error {
 	return config.Load(cfg, config.Source{
 		Path: path, EnvPrefix: strings.ToUpper(program), Environ: os.Environ(), Overrides: overrides,
@@ -261,6 +263,6 @@ func Load(cfg any, program, path string, overrides map[string]string) error {
 	})
 }
 
-// ConfigPathVariable returns the name of the environment variable with the path of a program's configuration file. The
-// flag --config overrides it.
+// ConfigPathVariable returns the name of the environment variable that contains the path of a program's configuration
+// file. The flag --config overrides this variable.
 func ConfigPathVariable(program string) string { return strings.ToUpper(program) + "_CONFIG" }

@@ -10,8 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 )
 
-// TestLostList checks that a list that has never existed is empty if devices may join. A lost list is an error, because
-// access rules made from an empty list would exclude every device.
+// TestLostList checks a missing list of agents in a federation that devices may join. If the list has never existed, it
+// must be treated as empty. If the list was lost, the result must be an error, because access rules that are generated
+// from an empty list would exclude every device.
 func TestLostList(t *testing.T) {
 	dir := t.TempDir()
 	s := coordinatorsettings.Default()

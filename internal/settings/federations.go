@@ -11,21 +11,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FederationMembership contains the settings for one of several federations. Missing keys have the device's values.
+// FederationMembership contains the device's settings for one of several federations. Keys that are not set have the
+// values of the device.
 type FederationMembership struct {
-	LocalName          string `yaml:"name"` // name for display and of the state folder; empty for the federation's name
+	// name for display and for the state folder; empty means the name of the federation
+	LocalName          string `yaml:"name"`
 	FederationSettings `yaml:",inline"`
 }
 
-// SettingsPerFederation returns the device's settings for each of its federations. If the device is in one federation,
-// the result is the file's settings.
+// SettingsPerFederation returns the device's settings for each of its federations. If the device belongs to only one
+// federation, the result contains only a.
 func (a *Agent) SettingsPerFederation() (all []*Agent) {
 	a.eachFederation(func(_ string, m *Agent) { all = append(all, m) })
 	return all
 }
 
-// eachFederation calls visit with the settings of each federation and the key of its section. The key is empty if the
-// device is in one federation.
+// eachFederation calls visit with the settings of each federation and the configuration key of the federation's
+// section. The key is empty if the device belongs to only one federation.
 func (a *Agent) eachFederation(visit func(section string, m *Agent)) {
 	if len(a.Federations) == 0 {
 		visit("", a)
@@ -40,8 +42,8 @@ func (a *Agent) eachFederation(visit func(section string, m *Agent)) {
 
 func federationsEntryKey(i int) string { return fmt.Sprintf("federations[%d]", i) }
 
-// ForFederation returns the settings for the federation with this name. name may be empty if the device is in one
-// federation.
+// ForFederation returns the settings for the federation with the given name. name may be empty if the device belongs to
+// only one federation.
 func (a *Agent) ForFederation(name string) (*Agent, error) {
 	all := a.SettingsPerFederation()
 	var names []string
@@ -68,7 +70,7 @@ func (c *SettingsChecker) checkFederations(a *Agent) {
 	c.Require(len(a.Federations) == 0 || a.Federation == "", "federation",
 		"cannot be combined with the section federations: move this key into an entry of federations, or remove that "+
 			"section")
-	before := map[string]string{} // section that uses a value which must be unique, by value
+	before := map[string]string{} // section that uses a value, for each value that must be unique
 	once := func(what, section, key, format string, args ...any) bool {
 		other, taken := before[what]
 		c.Require(!taken, section+key, "duplicates "+other+": "+format, args...)
@@ -77,7 +79,7 @@ func (c *SettingsChecker) checkFederations(a *Agent) {
 	}
 	a.eachFederation(func(section string, m *Agent) {
 		if section == "" || wire.FederationName(m.Federation).Validate() != nil {
-			return // a single federation, or already reported
+			return // the device has a single federation, or the problem has already been reported
 		}
 		for _, u := range m.Broker.URLs {
 			if !once("client "+m.Federation+" "+u, section, ".federation",

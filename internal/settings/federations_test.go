@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// twoFederations returns a valid configuration with entries that inherit and override.
+// twoFederations returns a valid configuration with two federations, whose entries inherit some settings of the device
+// and override others.
 func twoFederations(t *testing.T) string {
 	t.Helper()
 	key, _ := writeKey(t)
@@ -28,10 +29,10 @@ func loadAgent(path string) (*settings.Agent, error) {
 	return &s, settings.Load(&s, "agentd", path, nil)
 }
 
-// TestEach checks that an entry inherits the device's settings, and that its own settings do not affect the device or
-// other entries. The printed configuration must load as the same.
+// TestEach checks that the entry of a federation inherits the settings of the device, and that its own settings do not
+// affect the device or other entries. The printed configuration must load with the same values.
 func TestEach(t *testing.T) {
-	t.Setenv("AGENTD_PRIVACY_MIN_ROWS", "20") // a setting of the device, which an entry also overrides
+	t.Setenv("AGENTD_PRIVACY_MIN_ROWS", "20") // setting of the device, which one entry overrides
 	s, err := loadAgent(writeFile(t, "agentd.yaml", twoFederations(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -86,8 +87,8 @@ func TestEach(t *testing.T) {
 	}
 }
 
-// TestOneFederation checks that without entries the file configures a single federation, whose state folder is
-// unchanged.
+// TestOneFederation checks that a file without entries for federations configures a single federation, which uses the
+// state folder itself and no subfolder.
 func TestOneFederation(t *testing.T) {
 	s, err := loadAgent(writeFile(t, "agentd.yaml", agentFile(t)))
 	if err != nil {
@@ -139,7 +140,8 @@ func TestFederationProblems(t *testing.T) {
 			`:17:5: unknown key "state_dir"; state_dir is a top-level key: move it out of this section`},
 		{"{csv: power.csv -> {csv: \"\"", `:20:17: federations[1].data.csv: no file is set`},
 		{"qos: 0} -> qos: 7}", `:18:44: federations[1].broker.qos: must be 0 or 1, but is 7`},
-		{"  qos: 1 ->   qos: 7", `:5:8: broker.qos: must be 0 or 1, but is 7`}, // reported once, at its own line
+		// the problem is reported only once, at the line of the entry
+		{"  qos: 1 ->   qos: 7", `:5:8: broker.qos: must be 0 or 1, but is 7`},
 		{" -> predict: {publish: a/b, keep: 1, broker: {url: \"tcp://b:1\"}}",
 			`:23:20: predict.publish: duplicates federations[0]: the forecasts of two federations on one topic ` +
 				`could not be distinguished`},

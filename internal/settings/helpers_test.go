@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/keys"
 )
 
-// publicKey returns one of several valid public keys.
+// publicKey returns a valid public key. Each value of the parameter which gives a different key.
 func publicKey(which byte) string {
 	return keys.FormatPublic(bytes.Repeat([]byte{which}, ed25519.PublicKeySize))
 }
@@ -39,7 +39,7 @@ func writeKey(t *testing.T) (path string, key ed25519.PrivateKey) {
 	return path, key
 }
 
-// writeCertificate writes an authority's certificate and returns its path.
+// writeCertificate writes the certificate of a certificate authority and returns the path of the file.
 func writeCertificate(t *testing.T) (path string) {
 	t.Helper()
 	_, key := writeKey(t)
@@ -68,7 +68,7 @@ func coordinatorFile(t *testing.T) string {
 		"task:\n  name: air\n  features: [a, b]\n  target: y\n"
 }
 
-// leaves returns the keys of a settings struct that have values.
+// leaves returns the keys of a settings struct that hold values instead of subkeys.
 func leaves(t reflect.Type, prefix string) []string {
 	var all []string
 	for i := range t.NumField() {

@@ -18,12 +18,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSourcesInOrder checks the order of sources: defaults < file < environment < command line.
+// TestSourcesInOrder checks the precedence of the configuration sources, from lowest to highest: defaults, file,
+// environment, command line.
 func TestSourcesInOrder(t *testing.T) {
 	path := writeFile(t, "agentd.yaml", agentFile(t)+"privacy:\n  min_rows: 20\nlog:\n  level: debug\n")
 	t.Setenv("AGENTD_PRIVACY_MIN_ROWS", "30")
 	t.Setenv("AGENTD_DATA_WHERE", "site=a,year=2024")
-	t.Setenv("AGENTD_CONFIG", "elsewhere.yaml") // this variable is read only by the command line
+	t.Setenv("AGENTD_CONFIG", "elsewhere.yaml") // only the command line reads this variable
 	t.Setenv("COORDINATOR_ID", "of another program")
 	s := settings.DefaultAgent()
 	if err := settings.Load(&s, "agentd", path,
@@ -88,8 +89,8 @@ func TestSessionFindsPassword(t *testing.T) {
 	}
 }
 
-// TestSessionRenews checks that a session reads its files again at each attempt, and that an incomplete file is an
-// error.
+// TestSessionRenews checks that a session reads its certificate files again at each connection attempt, and that an
+// incomplete file causes an error.
 func TestSessionRenews(t *testing.T) {
 	b := settings.DefaultBroker()
 	b.Username, b.PasswordFile, b.CAFile = "me", writeFile(t, "password", "first"), writeCertificate(t)
@@ -220,8 +221,8 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestWireSchedule compares η_t = 2/(μ_sc(γ+t)) with γ = max{8 L_s/μ_sc − 1, H} (feddec, theorem 1) with a manual
-// calculation: 8·4/0.5 − 1 = 63.
+// TestWireSchedule compares the step size schedule η_t = 2/(μ_sc(γ+t)), with γ = max{8 L_s/μ_sc − 1, H}, from theorem 1
+// of the FedDec paper with a manual calculation: 8·4/0.5 − 1 = 63.
 func TestWireSchedule(t *testing.T) {
 	task := settings.DefaultTask()
 	task.StepSize = spec.StepSize{Constant: 0.02, IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 4}

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// choose contains functions that set an option to a word in a configuration.
+// choose contains, for each option, a function that sets the option in a configuration to the value that a word names.
 var choose = map[spec.OptionName]func(s *coordinatorsettings.ConfigFile, word string){
 	spec.OptionAlgorithm: func(s *coordinatorsettings.ConfigFile,
 		word string) {
@@ -82,11 +82,11 @@ var choose = map[spec.OptionName]func(s *coordinatorsettings.ConfigFile, word st
 		}
 	},
 	spec.OptionServerEvery: func(s *coordinatorsettings.ConfigFile, word string) {
-		s.Task.Mixing.StepsPerServerAverage = -len(word) + 1 // "-1" becomes −1, and "0" becomes 0
+		s.Task.Mixing.StepsPerServerAverage = -len(word) + 1 // the word "-1" sets −1, and the word "0" sets 0
 	},
 }
 
-// initialModel is the path of a file with tensors, set by writeInitial.
+// initialModel is the path of a model file with tensors. writeInitial creates the file.
 var initialModel string
 
 // writeInitial writes the file initialModel.
@@ -101,7 +101,7 @@ func writeInitial(t *testing.T) {
 	initialModel = writeFile(t, "model.safetensors", string(file))
 }
 
-// codecOf returns the codec with this name.
+// codecOf returns the codec with the given name.
 func codecOf(name string) (c spec.Codec) {
 	if err := c.UnmarshalText([]byte(name)); err != nil {
 		panic(err)
@@ -109,8 +109,8 @@ func codecOf(name string) (c spec.Codec) {
 	return c
 }
 
-// TestPairs checks for every pair of options that a configuration is valid if and only if the table of package spec
-// allows the pair.
+// TestPairs checks every pair of option values: a configuration with both values must be valid if and only if the table
+// in package spec allows the pair.
 func TestPairs(t *testing.T) {
 	writeInitial(t)
 	path, refusals := writeFile(t, "good.yaml", coordinatorFile(t)), 0

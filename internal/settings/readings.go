@@ -7,26 +7,26 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Readings configures data sources that collect readings themselves.
+// Readings configures data sources that record sensor readings themselves.
 type Readings struct {
-	Broker    ReadingsBroker `yaml:"broker"` // broker of the site
+	Broker    ReadingsBroker `yaml:"broker"` // broker of the local site
 	Retention Retention      `yaml:"keep"`
 }
 
-// ReadingsBroker configures the site's broker, from which the device receives its readings.
+// ReadingsBroker configures the broker of the local site, from which the device receives sensor readings.
 type ReadingsBroker struct {
 	BrokerAccess `yaml:",inline"`
-	QoS          int `yaml:"qos"` // QoS of the subscriptions: 0 or 1
+	QoS          int `yaml:"qos"` // MQTT quality of service of the subscriptions: 0 or 1
 }
 
-// Retention limits the readings that the device keeps. All limits apply.
+// Retention limits the sensor readings that the device keeps on disk. All limits apply at the same time.
 type Retention struct {
 	MaxReadings int           `yaml:"rows"`  // maximum number of readings; 0 means no limit
-	Age         time.Duration `yaml:"age"`   // maximum age relative to the newest reading; 0 means no limit
+	Age         time.Duration `yaml:"age"`   // maximum age compared to the newest reading; 0 means no limit
 	Bytes       spec.ByteSize `yaml:"bytes"` // maximum number of bytes on disk
 }
 
-// minRetainedReadings is the minimum of readings.keep.rows.
+// minRetainedReadings is the minimum value of the key readings.keep.rows.
 const minRetainedReadings = 1000
 
 // SiteBroker returns the broker settings for receiving readings, with defaults filled in.
@@ -34,7 +34,7 @@ func (r *Readings) SiteBroker() Broker {
 	return Broker{BrokerAccess: r.Broker.withSiteBrokerDefaults("readings-password"), QoS: r.Broker.QoS}
 }
 
-// RingBounds returns the limits in the form of package store.
+// RingBounds returns the limits as the type that the ring file in package store uses.
 func (r *Readings) RingBounds() store.RingLimits {
 	return store.RingLimits{MaxEntries: r.Retention.MaxReadings, MaxAge: r.Retention.Age,
 		MaxBytes: int64(r.Retention.Bytes)}

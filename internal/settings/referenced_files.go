@@ -51,9 +51,9 @@ func (b *BrokerAccess) FilesByKey(section string) map[string]string {
 	}
 }
 
-// ResolveSecretFile returns the path of the systemd credential that has the same name as the file, or else path. If the
-// credential exists, the file itself may belong to root; for a missing file, the unit's credential contains only a line
-// break.
+// ResolveSecretFile returns the path of the systemd credential with the same name as the file. If there is no such
+// credential, it returns path. With a credential, the file itself may belong to root. If the file is missing, the
+// credential contains only a line break.
 func ResolveSecretFile(path string) string {
 	folder := os.Getenv("CREDENTIALS_DIRECTORY")
 	if folder == "" || path == "" {

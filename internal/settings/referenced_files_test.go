@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// TestCredentials reads secrets from systemd's credentials folder. The files themselves are unreadable, as if they
-// belonged to root.
+// TestCredentials checks that secrets are read from systemd's credentials folder if the files themselves are
+// unreadable, for example because they belong to root.
 func TestCredentials(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("CREDENTIALS_DIRECTORY", folder)
@@ -30,7 +30,7 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 	put("mqtt-password", "hush\n")
-	put("d2d-password", "\n") // written by the unit for a missing password
+	put("d2d-password", "\n") // content of the credential if the password file is missing
 
 	text := strings.Replace(agentFile(t), "  url: tcp://localhost:1883",
 		"  url: tcp://localhost:1883\n  password_file: /etc/agentd/mqtt-password", 1)
@@ -53,11 +53,11 @@ func TestCredentials(t *testing.T) {
 	}
 
 	put("agent.key", "\n")
-	// the error names the file
+	// The error must name the configured file instead of the credential.
 	wantError(t, settings.Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil), "/etc/agentd/agent.key")
 }
 
-// TestFiles checks that FilesByKey returns every file in the settings.
+// TestFiles checks that FilesByKey returns every file that the settings name.
 func TestFiles(t *testing.T) {
 	agent, coordinator := settings.DefaultAgent(), coordinatorsettings.Default()
 	agent.D2D, coordinator.HeldOutData = &settings.D2D{}, &data.Config{}

@@ -17,13 +17,15 @@ import (
 	"github.com/fedmesh/fedmesh/packaging"
 )
 
-// The settings of the samples without Validate: an example with all keys is more than any federation may have.
+// Types of the settings without the method Validate. They are needed to load a sample with all its examples, because no
+// valid configuration can contain all keys.
 type (
 	agentKeys       settings.Agent
 	coordinatorKeys coordinatorsettings.ConfigFile
 )
 
-// TestSamplesLoad loads the sample files like the programs. Only the keys, which a sample cannot contain, are added.
+// TestSamplesLoad loads the sample files as the programs do. It adds only the public and private keys, which a sample
+// cannot contain.
 func TestSamplesLoad(t *testing.T) {
 	key, _ := writeKey(t)
 	agent := settings.DefaultAgent()
@@ -47,7 +49,8 @@ func TestSamplesLoad(t *testing.T) {
 	}
 }
 
-// TestSamplesAreComplete checks that every key is in its sample file, with its default unless the line is marked.
+// TestSamplesAreComplete checks that each sample file contains every key. The value must be the default unless the line
+// has a mark.
 func TestSamplesAreComplete(t *testing.T) {
 	agent, coordinator := agentKeys(settings.DefaultAgent()), coordinatorKeys(coordinatorsettings.Default())
 	coordinator.HeldOutData = &data.Config{}
@@ -85,12 +88,14 @@ func compareSample(t *testing.T, sample []byte, loaded, defaults any) {
 }
 
 var (
-	commented = regexp.MustCompile(`^(\s*)#((?:  )*\w+:.*)$`) // a key, not a sentence: sentences begin with one space
+	// matches a commented-out key; a commented sentence begins with one space
+	commented = regexp.MustCompile(`^(\s*)#((?:  )*\w+:.*)$`)
 	keyLine   = regexp.MustCompile(`^( *)(\w+):(.*)$`)
 	marked    = regexp.MustCompile(`# \((yours|example)\)`)
 )
 
-// uncomment returns the sample with its commented keys, and the mark on or above each key's line.
+// uncomment returns the sample with all commented-out keys uncommented. marks contains the mark of each key, which is
+// on the key's line or on the line above.
 func uncomment(t *testing.T, sample []byte) (text string, marks map[string]string) {
 	t.Helper()
 	marks = map[string]string{}
@@ -119,7 +124,7 @@ func uncomment(t *testing.T, sample []byte) (text string, marks map[string]strin
 	return b.String(), marks
 }
 
-// lookUp returns the value of a key.
+// lookUp returns the value of a key in a settings struct.
 func lookUp(settings any, key string) any {
 	v := reflect.ValueOf(settings).Elem()
 	for name := range strings.SplitSeq(key, ".") {
@@ -136,7 +141,8 @@ func lookUp(settings any, key string) any {
 	return v.Interface()
 }
 
-// TestWrittenLoads checks that a printed configuration can be loaded, like those of the laboratory.
+// TestWrittenLoads checks that a configuration can be loaded after WriteYAML has written it. The programs in the folder
+// lab write such configurations.
 func TestWrittenLoads(t *testing.T) {
 	key, _ := writeKey(t)
 	agent := settings.DefaultAgent()

@@ -30,18 +30,18 @@ type Task struct {
 	StepSampling   StepSampling         `yaml:"response"`
 	GradientNoise  spec.GradientNoise   `yaml:"gradient_noise"`
 	StepSize       spec.StepSize        `yaml:"step_size"`
-	ProximalWeight float64              `yaml:"proximal"` // weight ρ_p of the proximal term of FedProx
+	ProximalWeight float64              `yaml:"proximal"` // weight ρ_p of the proximal term in the FedProx algorithm
 	Steps          LocalStepLimits      `yaml:"steps"`
 	Mixing         Mixing               `yaml:"mixing"` // mixing settings for round.algorithm feddec
 	Personal       spec.PersonalOptions `yaml:"personal"`
 	Finetune       spec.FinetuneOptions `yaml:"finetune"`
 
-	// TimeGrid and Inputs define how rows are made from readings. Without them, features and target are columns of a
-	// file.
+	// TimeGrid and Inputs define how the agent makes rows from sensor readings. If they are not set, the features and
+	// the target are columns of a file.
 	TimeGrid spec.TimeGrid      `yaml:"grid"`
 	Inputs   []spec.InputSeries `yaml:"inputs"`
 
-	MinRows     int  `yaml:"min_rows"` // minimum number of rows for participation
+	MinRows     int  `yaml:"min_rows"` // minimum number of rows with which a device participates
 	Standardize bool `yaml:"standardize"`
 	// RestandardizeAtVersions lists the model versions of a run at which the columns are standardised again.
 	RestandardizeAtVersions []int `yaml:"standardize_at"`
@@ -50,55 +50,59 @@ type Task struct {
 	ClipStandardDeviations float64 `yaml:"clip"`
 }
 
-// taskAndRoundFile is the part of coordinator.yaml from which ReadTask reads a task. Round is needed because tasks with
-// mixing have additional checks.
+// taskAndRoundFile is the part of coordinator.yaml from which ReadTask reads a task. The section round is included,
+// because the checks of a task depend on whether the agents mix.
 type taskAndRoundFile struct {
 	Task  Task         `yaml:"task"`
 	Round round.Config `yaml:"round"`
 }
 
-// Validate reports every problem of the task by key.
+// Validate reports every problem of the task, each with its configuration key.
 func (f *taskAndRoundFile) Validate() error {
 	var c spec.ProblemList
 	f.Task.Check(&c, f.Round.Algorithm == spec.FedDec)
 	return c.Err()
 }
 
-// ReadTask reads the task from a file in its announced form, without mixing settings. The file is a coordinator.yaml or
-// the output of `coordinator task show`. Errors contain the line of their key.
+// ReadTask reads a task from a file and returns it in the form in which the coordinator announces tasks, without mixing
+// settings. The file is a coordinator.yaml or the output of `coordinator task show`. Each error contains the line of
+// the invalid key.
 func ReadTask(path string) (wire.Task, error) {
 	f := taskAndRoundFile{DefaultTask(), round.DefaultConfig()}
 	err := config.Load(&f, config.Source{Path: path, IgnoreForeignKeys: true})
 	return f.Task.ToWireTask(false), err
 }
 
-// StepSampling configures the random omission of local steps.
+// StepSampling configures that the agents skip random local steps.
 type StepSampling struct {
-	StepProbability float64 `yaml:"probability"` // probability δ of a local step; an executed step is scaled by 1/δ
+	// probability δ that a local step is executed; executed steps are scaled by 1/δ
+	StepProbability float64 `yaml:"probability"`
 }
 
-// LocalStepLimits configures the number of local steps E_k that agent k takes per round.
+// LocalStepLimits limits the number of local steps E_k that agent k takes in a round.
 type LocalStepLimits struct {
 	TimeBudget time.Duration `yaml:"budget"` // time for the local steps of a round
 	Min        int           `yaml:"min"`
 	Max        int           `yaml:"max"`
 }
 
-// Mixing configures how agents mix with their neighbours between local steps. A round then has steps.max local steps.
+// Mixing configures how agents mix (average their parameters with neighbours) between local steps. With mixing, a round
+// has steps.max local steps.
 type Mixing struct {
-	StepsPerMixing int `yaml:"every"` // number of local steps between two mixings
+	StepsPerMixing int `yaml:"every"` // number of local steps between two mixing steps
 	// StepsPerServerAverage is H, the number of local steps after which the server's average replaces the agents'
 	// models; −1 means steps.max, 0 means never.
 	StepsPerServerAverage int `yaml:"server_every"`
-	// maximum wait of a step for the neighbours' snapshots; 0 means no limit
-	SnapshotTimeout         time.Duration `yaml:"wait"`
-	SnapshotRequestInterval time.Duration `yaml:"repeat"` // delay before a missing snapshot is requested
-	LateSnapshotTimeout     time.Duration `yaml:"drain"`  // time for late snapshots after the last step
+	// SnapshotTimeout is the maximum time that a local step waits for the neighbours' snapshots. Zero means no limit.
+	SnapshotTimeout time.Duration `yaml:"wait"`
+	// time after which the agent requests a missing snapshot again
+	SnapshotRequestInterval time.Duration `yaml:"repeat"`
+	LateSnapshotTimeout     time.Duration `yaml:"drain"` // time for late snapshots after the last step
 	SnapshotCodec           spec.Codec    `yaml:"codec"`
-	// ClipDistance is the limit τ to which the difference between the parameters of two neighbours is clipped, and it
-	// also excludes edges whose distance is an outlier. Zero disables both.
+	// ClipDistance is the limit τ to which the difference between the parameters of two neighbours is clipped. If it is
+	// set, edges whose distance is an outlier are also excluded. Zero disables both.
 	ClipDistance float64 `yaml:"clip"`
-	// encrypt the traffic between neighbours; false only on a trusted test bench
+	// SealsNeighborTraffic encrypts the messages between neighbours. It may be false only on a trusted test bench.
 	SealsNeighborTraffic bool `yaml:"sealed"`
 }
 
@@ -153,10 +157,12 @@ func DefaultTask() Task {
 	}
 }
 
-// maxLocalSteps is the maximum for step counts, because the wire protocol would truncate values above 32 bits.
+// maxLocalSteps is the maximum of all step counts. Without it, the wire protocol would truncate values that need more
+// than 32 bits.
 const maxLocalSteps = 1_000_000_000
 
-// Check reports every problem of the task by key. mixes reports whether the agents mix (round.algorithm feddec).
+// Check reports every problem of the task, each with its configuration key. mixes is true if the agents mix
+// (round.algorithm feddec).
 func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	if mixes {
 		t.Mixing.check(c, t)
@@ -193,7 +199,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	}
 	c.Require(t.ClipStandardDeviations >= 0, "task.clip", "must not be negative, but is %v", t.ClipStandardDeviations)
 	t.StepSize.Check(c, "task.step_size")
-	if size := t.StepSize; size.IsDiminishing { // the constants of a diminishing step size have no default
+	if size := t.StepSize; size.IsDiminishing { // the constants of a diminishing step size have no defaults
 		c.Require(size.StrongConvexity > 0, "task.step_size.strong_convexity",
 			"must be a positive number, but is %v", size.StrongConvexity)
 		c.Require(size.DecayOffset > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
@@ -214,7 +220,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	}
 }
 
-// HasExternalModel reports whether external programs on the devices train the model with their own rows.
+// HasExternalModel reports whether external programs on the devices train the model, with rows of their own.
 func (t *Task) HasExternalModel() bool { return t.Model.Kind == spec.ModelExternal }
 
 // StartsWithStatistics reports whether a run starts with a statistics round, which computes the column statistics for
@@ -249,7 +255,7 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 // externalTensorSchema returns the tensors of an external model, in the order of its file.
 func (t *Task) externalTensorSchema() (wire.TensorSchema, error) {
 	if t.Model.InitialModelFile == "" {
-		return nil, nil // the missing file has already been reported
+		return nil, nil // the missing file has already been reported as a problem
 	}
 	tensors, err := store.LocalDisk.ReadSafetensorsLayout(t.Model.InitialModelFile)
 	if err != nil {
@@ -276,13 +282,13 @@ func (t *Task) externalTensorSchema() (wire.TensorSchema, error) {
 	return s, nil
 }
 
-// externalTensorNames returns the names of an external model's tensors and of their layers, the parts before the first
-// dot. It returns nil for other models.
+// externalTensorNames returns the names of the tensors of an external model, and the names of their layers. The name of
+// a layer is the part of the tensor name before the first dot. externalTensorNames returns nil for other models.
 func (t *Task) externalTensorNames() []string {
 	if !t.HasExternalModel() {
 		return nil
 	}
-	tensors, _ := t.externalTensorSchema() // Check reports the error
+	tensors, _ := t.externalTensorSchema() // Check reports this error
 	names := []string{"last"}
 	for _, tensor := range tensors {
 		if layer, _, inside := strings.Cut(tensor.Name, "."); inside && !slices.Contains(names, layer) {
@@ -317,7 +323,8 @@ func (t *Task) RowQuery() data.RowQuery {
 	return w
 }
 
-// ToWireTask returns the task in its announced form, before any standardisation. mixes reports whether the agents mix.
+// ToWireTask returns the task in the form in which it is announced, without standardisation moments. mixes is true if
+// the agents mix.
 func (t *Task) ToWireTask(mixes bool) wire.Task {
 	schedule, recipe := learner.NewStepSizeSchedule(t.StepSize, t.Steps.Max), t.recipe()
 	w := wire.Task{
@@ -351,7 +358,7 @@ func (t *Task) ToWireTask(mixes bool) wire.Task {
 	}
 	if t.HasExternalModel() {
 		w.External.TrainerName = t.Model.TrainerName
-		w.External.TrainedTensors, _ = t.externalTensorSchema() // the check has already reported the error
+		w.External.TrainedTensors, _ = t.externalTensorSchema() // Check has already reported this error
 		w.Model = wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 	}
 	for _, n := range t.Model.HiddenUnits {

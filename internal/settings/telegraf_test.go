@@ -20,7 +20,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// fromTelegraf returns a block of the section about Telegraf in docs/howto/read-from-modbus-and-opc-ua.md.
+// fromTelegraf returns the code block with the given language from the section about Telegraf in
+// docs/howto/read-from-modbus-and-opc-ua.md.
 func fromTelegraf(t *testing.T, language string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/howto/read-from-modbus-and-opc-ua.md")
@@ -36,8 +37,8 @@ func fromTelegraf(t *testing.T, language string) string {
 	return m[1]
 }
 
-// TestTelegraf reads the message on that page, which has the form of Telegraf's documentation, with the configuration
-// from the same page.
+// TestTelegraf checks that the configuration on that page can read the message on the same page. The message has the
+// form that Telegraf's documentation describes.
 func TestTelegraf(t *testing.T) {
 	s := settings.DefaultAgent()
 	text := strings.Replace(agentFile(t), "data:\n  csv: rows.csv\n", fromTelegraf(t, "yaml"), 1)
@@ -47,7 +48,8 @@ func TestTelegraf(t *testing.T) {
 	message := fromTelegraf(t, "json")
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Unix(1772366400, 0)
-		<-time.After(time.Until(at)) // the synctest bubble begins in 2000, and a message must not be from the future
+		// the clock of a synctest bubble starts in 2000, and the message must not be from the future
+		<-time.After(time.Until(at))
 		b := memory.New(memory.Options{})
 		source, err := sources.Open(&s.Data)
 		if err != nil {
@@ -73,7 +75,7 @@ func TestTelegraf(t *testing.T) {
 			}
 			<-time.After(10 * time.Second)
 		}
-		<-time.After(10 * time.Second) // wait until the reading has been written
+		<-time.After(10 * time.Second) // wait until the reading has been written to disk
 		recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: 10 * time.Second},
 			Inputs: []spec.InputSeries{{Name: "temperature"}, {Name: "pressure"}}}.WithDefaults()
 		v, err := source.OpenRows(data.RowQuery{Features: []string{"temperature", "pressure"},

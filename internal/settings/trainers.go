@@ -13,19 +13,21 @@ import (
 
 // ExternalTrainer configures an external program that trains models.
 type ExternalTrainer struct {
-	Name    string           `yaml:"name"`    // name that tasks use
-	Command config.OneOrMore `yaml:"command"` // program and its arguments
-	// socket of a program that is already running; excludes the fields Command to AllowsNetwork
+	Name    string           `yaml:"name"`    // name by which tasks select the trainer
+	Command config.OneOrMore `yaml:"command"` // command line of the program
+	// Socket is the path of the socket of a program that is already running. It cannot be combined with the fields
+	// Command to AllowsNetwork.
 	Socket      string        `yaml:"socket"`
-	WorkDir     string        `yaml:"dir"`    // working directory; empty for the state folder
-	Env         []string      `yaml:"env"`    // environment, as NAME=value
-	MemoryLimit spec.ByteSize `yaml:"memory"` // memory limit of the program and its children; 0 means none
-	// maximum time without a message while the program works; 0 means DefaultTrainerTimeout
+	WorkDir     string        `yaml:"dir"`    // working directory; empty means the state folder
+	Env         []string      `yaml:"env"`    // environment variables as NAME=value
+	MemoryLimit spec.ByteSize `yaml:"memory"` // memory limit of the program with its child processes; 0 means no limit
+	// SilenceTimeout is the maximum time between two messages while the program works. Zero means
+	// DefaultTrainerTimeout.
 	SilenceTimeout time.Duration `yaml:"timeout"`
-	AllowsNetwork  bool          `yaml:"network"` // the program may use the network
+	AllowsNetwork  bool          `yaml:"network"` // true if the program may use the network
 }
 
-// DefaultTrainerTimeout is used if SilenceTimeout is not set.
+// DefaultTrainerTimeout is the timeout if SilenceTimeout is zero.
 const DefaultTrainerTimeout = 10 * time.Minute
 
 // HasOnlyExternalTrainers reports whether the device has no data of its own and only external trainers, which bring
@@ -58,6 +60,6 @@ func (c *SettingsChecker) checkExternalTrainers(all []ExternalTrainer) {
 	}
 }
 
-// minTrainerTimeout is the minimum SilenceTimeout. A program should send a message at least once per third of the
-// timeout.
+// minTrainerTimeout is the minimum of SilenceTimeout. During its work, a program should send a message at least three
+// times per timeout.
 const minTrainerTimeout = 10 * time.Second

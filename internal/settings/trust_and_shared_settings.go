@@ -13,7 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ReadRootDocument reads a root document from a file and checks that it belongs to the federation.
+// ReadRootDocument reads a root document (list of trusted keys) from a file, and checks that the document belongs to
+// the federation.
 func ReadRootDocument(path, federation string) (wire.RootDocument, error) {
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -29,8 +30,8 @@ func ReadRootDocument(path, federation string) (wire.RootDocument, error) {
 	return d, nil
 }
 
-// CoordinatorKeyOrRoot returns the configured public key of the coordinator, or else the root document. The error is a
-// [*spec.FieldError].
+// CoordinatorKeyOrRoot returns the configured public key of the coordinator. If no key is configured, it returns the
+// root document (list of trusted keys). The error is a [*spec.FieldError].
 func (m *FederationSettings) CoordinatorKeyOrRoot() (ed25519.PublicKey, *wire.RootDocument, error) {
 	i := &m.Identity
 	if i.RootFile == "" {
@@ -57,8 +58,8 @@ func (m *FederationSettings) CoordinatorKeyOrRoot() (ed25519.PublicKey, *wire.Ro
 	return nil, &d, nil
 }
 
-// sharedSettings are the keys of agentd.yaml that the coordinator sends to joining devices. None of them runs a
-// program, names a file or reveals anything about the device's data.
+// sharedSettings lists the keys of agentd.yaml that the coordinator sends to joining devices. These keys cannot start a
+// program, name a file, or reveal information about the device's data.
 var sharedSettings = []sharedSetting{
 	{"broker.keep_alive", func(a *Agent) string { return a.Broker.KeepAlive.String() }},
 	{"broker.min_rate", func(a *Agent) string { return a.Broker.MinRate.String() }},
@@ -80,7 +81,7 @@ type sharedSetting struct {
 	valueOf    func(a *Agent) string
 }
 
-// IsSharedSetting reports whether the coordinator may set a key.
+// IsSharedSetting reports whether the coordinator may set the given key of agentd.yaml.
 func IsSharedSetting(key string) bool {
 	return slices.ContainsFunc(sharedSettings, func(s sharedSetting) bool { return s.settingKey == key })
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// problem is a configuration with one mistake.
+// problem is a change that makes a valid configuration invalid, and the expected error.
 type problem struct {
-	change string // change of the file: "old -> new"; without old, new lines at its end
-	want   string // expected error text after the file's name
+	change string // change of the file in the form "old -> new"; if old is empty, new is appended to the file
+	want   string // expected text of the error, after the name of the file
 }
 
 func checkProblems(t *testing.T, good string, tests []problem, load func(path string) error) {
@@ -58,7 +58,7 @@ func TestAgentProblems(t *testing.T) {
 	checkProblems(t, agentFile(t), slices.Concat(agentProblems, agentFileProblems(t)), load)
 }
 
-// agentFileProblems returns mistakes whose error contains paths of the test's own files.
+// agentFileProblems returns problems whose error text contains the paths of files that the test creates.
 func agentFileProblems(t *testing.T) []problem {
 	none := filepath.Join(t.TempDir(), "none")
 	empty, authority := writeFile(t, "empty", ""), writeCertificate(t)
@@ -75,7 +75,7 @@ func agentFileProblems(t *testing.T) []problem {
 	}
 }
 
-// agentProblems are mistakes whose error is constant.
+// agentProblems lists problems whose error text is always the same.
 var agentProblems = []problem{
 	{" -> predict: {announce: grafana}",
 		`:10:21: predict.announce: must be one of json, homeassistant, thin-edge, sparkplug, but is "grafana"`},
@@ -202,7 +202,7 @@ func TestCoordinatorProblems(t *testing.T) {
 	checkProblems(t, coordinatorFile(t), slices.Concat(coordinatorProblems, coordinatorFileProblems(t)), load)
 }
 
-// coordinatorFileProblems returns mistakes whose error contains paths of the test's own files.
+// coordinatorFileProblems returns problems whose error text contains the paths of files that the test creates.
 func coordinatorFileProblems(t *testing.T) []problem {
 	bad := writeFile(t, "bad.keys", "a b c\n")
 	return []problem{
@@ -215,7 +215,7 @@ func coordinatorFileProblems(t *testing.T) []problem {
 	}
 }
 
-// coordinatorProblems are mistakes whose error is constant.
+// coordinatorProblems lists problems whose error text is always the same.
 var coordinatorProblems = []problem{
 	{"federation: air -> federation: \"\"", `:1:13: federation: federation "": is empty`},
 	{" -> state_dir: \"\"", `:14:12: state_dir: must not be empty`},
@@ -390,7 +390,8 @@ func TestSeveralProblems(t *testing.T) {
 	}
 }
 
-// TestOpenKeyFile checks that a daemon does not start with a private key or certificate key that all users can read.
+// TestOpenKeyFile checks that a daemon does not start if all users can read its private key or the key of its
+// certificate.
 func TestOpenKeyFile(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes mean nothing")

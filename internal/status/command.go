@@ -54,8 +54,8 @@ func Command(program string, stateDirs func(*cli.ConfigLoader) ([]string, error)
 	return cmd
 }
 
-// watchStatus requests and writes the status every second. It returns an error if the first request fails. It prints
-// later errors once and continues, because the program may be restarting.
+// watchStatus requests and writes the status every second. watchStatus returns an error if the first request fails. It
+// prints later errors once and continues, because the program may be restarting.
 func watchStatus(cmd *cobra.Command, ask func(width int) ([]byte, error), json bool) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

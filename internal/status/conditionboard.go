@@ -17,10 +17,10 @@ type Condition struct {
 	Since           time.Time `json:"since"`
 	Problem         string    `json:"problem"`
 	Remedy          string    `json:"remedy"`
-	BlocksReadiness bool      `json:"not_ready,omitempty"` // the program is not ready while the condition lasts
+	BlocksReadiness bool      `json:"not_ready,omitempty"` // true if the program is not ready while the condition lasts
 }
 
-// StartingCondition is the condition of a daemon that is opening its state folder.
+// StartingCondition is the condition of a daemon that has not opened its state folder yet.
 var StartingCondition = Condition{Name: "starting", Problem: "the program is starting and has not opened its state " +
 	"folder yet",
 	Remedy: "wait for a moment; if the program does not become ready, check its log", BlocksReadiness: true}
@@ -28,11 +28,12 @@ var StartingCondition = Condition{Name: "starting", Problem: "the program is sta
 // String returns the problem with its remedy.
 func (c Condition) String() string { return c.Problem + "; " + c.Remedy }
 
-// ConditionBoard keeps the conditions and the status values of a program, from the descriptions of events. The status
-// page, the HTTP API and the readiness check show its conditions. It is safe for concurrent use.
+// ConditionBoard keeps the active conditions and the status values of a program. The conditions and values come from
+// the descriptions of events. The status page, the HTTP API and the readiness check use the board. ConditionBoard is
+// safe for concurrent use.
 type ConditionBoard struct {
 	now     func() time.Time
-	changed chan<- struct{} // receives an element after a change unless it is full; may be nil
+	changed chan<- struct{} // receives an element after each change unless the channel is full; may be nil
 
 	mu               sync.Mutex
 	conditions       map[string]Condition // active conditions by name
@@ -72,7 +73,7 @@ func (b *ConditionBoard) ApplyDescription(d *observe.EventDescription) {
 		if b.shownValueByName[s.Name] = s.Value; s.Value == nil {
 			delete(b.shownValueByName, s.Name)
 		}
-		// only texts appear in the status line, which needs an immediate update
+		// Only texts appear in the status line, which must be updated immediately.
 		changed = changed || before != b.shownText(s.Name)
 	}
 	b.mu.Unlock()
@@ -84,7 +85,8 @@ func (b *ConditionBoard) ApplyDescription(d *observe.EventDescription) {
 	}
 }
 
-// RaiseCondition raises a condition that no event reports, or changes its texts.
+// RaiseCondition raises a condition that no event reports. If the condition is already active, RaiseCondition replaces
+// its texts.
 func (b *ConditionBoard) RaiseCondition(c Condition) {
 	b.ApplyDescription(&observe.EventDescription{Conditions: []observe.OperatorCondition{{Name: c.Name,
 		Problem: c.Problem, Remedy: c.Remedy,
@@ -121,7 +123,8 @@ func (b *ConditionBoard) ReadinessErr() error {
 	return errors.New(strings.Join(all, "\n"))
 }
 
-// StatusLine returns the status line of the service: the connection, the current activity, and the conditions by name.
+// StatusLine returns the status line of the service: the state of the broker connection, the current activity, and the
+// names of the active conditions.
 func (b *ConditionBoard) StatusLine() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,8 +138,8 @@ func (b *ConditionBoard) StatusLine() string {
 	return line
 }
 
-// ShownTexts returns the status texts from events, by name, except the texts of the status line, or nil if there are
-// none. A status page has a line for each of them, so a new event needs no change of the page.
+// ShownTexts returns the status texts from events, by name, without the texts of the status line. It returns nil if the
+// board has no other texts. A status page shows one line for each text, so a new event needs no change of the page.
 func (b *ConditionBoard) ShownTexts() map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,8 +163,8 @@ func (b *ConditionBoard) shownText(name string) string {
 	return text
 }
 
-// ShownValue returns the status value with this name. It returns the zero value if the board has no such value of type
-// T.
+// ShownValue returns the status value with the given name. If the board has no such value of type T, it returns the
+// zero value.
 func ShownValue[T any](b *ConditionBoard, name string) T {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TestBoard checks that a condition keeps its start time while its texts change, and that it ends when it is resolved.
+// TestBoard checks that a condition keeps its start time when its texts change, and that it disappears when it is
+// resolved.
 func TestBoard(t *testing.T) {
 	c := surface.NewClock()
 	changed := make(chan struct{}, 1)
@@ -67,7 +68,7 @@ func TestShownValues(t *testing.T) {
 	const name = "rows"
 	changed := make(chan struct{}, 1)
 	b := status.NewBoard(surface.NewClock().Now, changed)
-	for _, value := range []map[string]int{{"a.csv": 7}, {"a.csv": 8}} { // == would panic for maps
+	for _, value := range []map[string]int{{"a.csv": 7}, {"a.csv": 8}} { // comparing maps with == would panic
 		b.ApplyDescription(&observe.EventDescription{StatusValues: []observe.StatusValue{{Name: name, Value: value}}})
 		if got := status.ShownValue[map[string]int](b, name); got["a.csv"] != value["a.csv"] {
 			t.Errorf("shown %v, want %v", got, value)

@@ -10,12 +10,13 @@ type Link struct {
 	Connected     bool      `json:"connected"`
 	Since         time.Time `json:"since"`
 	LastLossError string    `json:"error,omitempty"` // error of the last connection loss
-	// ReconnectAt is the time of the next connection of an agent that has disconnected on purpose, because it is not in
-	// the round or because another device with the same identity took over the session. Otherwise it is nil.
+	// ReconnectAt is the time at which an agent that has disconnected on purpose will connect again. An agent
+	// disconnects on purpose if it is not in the round, or if another device with the same identity has taken over the
+	// session. Otherwise ReconnectAt is nil.
 	ReconnectAt *time.Time `json:"back,omitempty"`
 }
 
-// SetConnected records that the connection was made or lost. err is the reason of the loss.
+// SetConnected records that the connection was established or lost. err is the reason for the loss.
 func (l *Link) SetConnected(now time.Time, up bool, err error) {
 	*l = Link{Connected: up, Since: now}
 	if err != nil {
@@ -45,7 +46,7 @@ func (l *Link) describe(now time.Time) string {
 	return "NOT connected to the broker for " + FormatDuration(now.Sub(l.Since))
 }
 
-// Refusal is a refused or omitted update, or a declined or abandoned round.
+// Refusal describes an update that was refused or omitted, or a round that was declined or abandoned.
 type Refusal struct {
 	At     time.Time `json:"at"`
 	Agent  string    `json:"agent,omitempty"`
@@ -54,7 +55,8 @@ type Refusal struct {
 	Reason string    `json:"reason"`
 }
 
-// AppendBounded appends x to list and returns the newest elements, at most the given number.
+// AppendBounded appends x to list and returns the newest elements of the result. The parameter most is the maximum
+// number of elements.
 func AppendBounded[T any](list []T, most int, x T) []T {
 	if list = append(list, x); len(list) > most {
 		list = append([]T(nil), list[len(list)-most:]...)
@@ -62,8 +64,8 @@ func AppendBounded[T any](list []T, most int, x T) []T {
 	return list
 }
 
-// KeptRefusals is the maximum number of listed refusals.
+// KeptRefusals is the maximum number of refusals that the status page lists.
 const KeptRefusals = 10
 
-// KeptLosses is the maximum number of rounds in the loss line.
+// KeptLosses is the maximum number of rounds whose loss the status page shows.
 const KeptLosses = 60

@@ -26,7 +26,7 @@ func ask(t *testing.T, dir string, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
-	cmd.SetArgs(append([]string{}, args...)) // nil would use the arguments of this process
+	cmd.SetArgs(append([]string{}, args...)) // with nil, cobra would use the arguments of this process
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
@@ -37,8 +37,8 @@ func serveOne(ctx context.Context, dir string, v *agentstatus.StatusTracker) {
 		slog.New(slog.DiscardHandler))
 }
 
-// TestSocket requests text and JSON from a daemon, also after a killed daemon has left its socket, and after the daemon
-// has ended.
+// TestSocket requests the status as text and as JSON from a daemon. It repeats the requests after a killed daemon has
+// left its socket file, and after the daemon has ended.
 func TestSocket(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := ask(t, dir); err == nil ||
@@ -66,13 +66,14 @@ func TestSocket(t *testing.T) {
 		t.Errorf("%v, error %v", info, err)
 	}
 	cancel()
-	for err == nil || !strings.Contains(err.Error(), "no running agentd") { // until the daemon has closed its socket
+	// repeat until the daemon has closed its socket
+	for err == nil || !strings.Contains(err.Error(), "no running agentd") {
 		_, err = ask(t, dir)
 	}
 }
 
-// TestWatch checks that --watch continues over a restart of the daemon and reports the interruption once. It fails if
-// no daemon answers the first request.
+// TestWatch checks that --watch continues when the daemon is restarted, and that it reports the interruption only once.
+// If no daemon answers the first request, the command must fail.
 func TestWatch(t *testing.T) {
 	dir := t.TempDir()
 	if text, err := ask(t, dir, "--watch"); err == nil || !strings.Contains(err.Error(), "no running agentd") {

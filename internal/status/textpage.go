@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Page is a text with labelled lines that fit the width of the terminal.
+// Page is a text of labelled lines. No line is wider than the terminal.
 type Page struct {
 	Width int
 	Text  strings.Builder
@@ -20,7 +20,7 @@ const (
 	barWidth   = 30
 )
 
-// AddLine adds a line, truncated to the width.
+// AddLine adds a line, truncated to the width of the page.
 func (p *Page) AddLine(label, format string, args ...any) {
 	text := fmt.Sprintf("%-*s %s", labelWidth-1, label, fmt.Sprintf(format, args...))
 	p.Text.WriteString(strings.TrimRight(CutToWidth(text, p.Width), " ") + "\n")
@@ -34,7 +34,8 @@ func CutToWidth(text string, width int) string {
 	return text
 }
 
-// AddParagraph adds a text, wrapped into as many lines as necessary. A long label has a line of its own.
+// AddParagraph adds a text, wrapped into as many lines as necessary. A label that is too long for the label column gets
+// a separate line.
 func (p *Page) AddParagraph(label, text string) {
 	if len([]rune(label)) >= labelWidth {
 		p.AddLine(label, "")
@@ -54,7 +55,7 @@ func (p *Page) AddParagraph(label, text string) {
 		if len(line) > 0 {
 			line = append(line, ' ')
 		}
-		for line = append(line, rest...); len(line) > room; { // split long words, such as paths
+		for line = append(line, rest...); len(line) > room; { // split words that are longer than a line, such as paths
 			rest = line[room:]
 			line = line[:room:room]
 			flush()
@@ -64,7 +65,7 @@ func (p *Page) AddParagraph(label, text string) {
 	flush()
 }
 
-// ProgressBar renders done/of as a bar.
+// ProgressBar renders the fraction done/of as a bar.
 func ProgressBar(done, of float64) string {
 	share := 0.
 	if of > 0 {
@@ -74,7 +75,7 @@ func ProgressBar(done, of float64) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
 }
 
-// Sparkline renders numbers as bars between their minimum and maximum.
+// Sparkline renders numbers as vertical bars, scaled between the minimum and the maximum.
 func Sparkline(xs []float64) string {
 	const heights = "▁▂▃▄▅▆▇█"
 	if len(xs) == 0 {
@@ -105,10 +106,11 @@ func FormatDuration(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// FormatSeconds is like FormatDuration for a number of seconds.
+// FormatSeconds formats a number of seconds like FormatDuration.
 func FormatSeconds(s float64) string { return FormatDuration(time.Duration(s * float64(time.Second))) }
 
-// FormatNamedNumbers formats alternating names and numbers as one line. It omits pairs whose number is nil.
+// FormatNamedNumbers formats alternating names and numbers as one line. FormatNamedNumbers omits pairs whose number is
+// nil.
 func FormatNamedNumbers(pairs ...any) string {
 	var all []string
 	for p := range slices.Chunk(pairs, 2) {

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/api"
 )
 
-// TestHungProcess requests the status from a process that keeps its socket open but does not answer, like a stopped
-// process.
+// TestHungProcess requests the status from a process that accepts connections but does not answer, like a process
+// stopped by SIGSTOP. The request must fail after the timeout.
 func TestHungProcess(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.Listen("unix", api.SocketPath(dir))
@@ -26,7 +26,7 @@ func TestHungProcess(t *testing.T) {
 	}
 }
 
-// TestSparkline checks that the minimum is the lowest bar and the maximum the highest.
+// TestSparkline checks that the smallest number gets the lowest bar and the largest number gets the highest bar.
 func TestSparkline(t *testing.T) {
 	for want, xs := range map[string][]float64{"": nil, "▁": {3}, "▁▁": {3, 3}, "█▁▅": {8, 1, 5}} {
 		if got := Sparkline(xs); got != want {
@@ -35,7 +35,7 @@ func TestSparkline(t *testing.T) {
 	}
 }
 
-// TestParagraph checks that the complete text is on the page, even with very long words.
+// TestParagraph checks that the page contains the complete text, even if it has very long words.
 func TestParagraph(t *testing.T) {
 	p := Page{Width: labelWidth + 12}
 	p.AddParagraph("!", "cannot save /var/lib/coordinator/run: no space left")
@@ -46,7 +46,7 @@ func TestParagraph(t *testing.T) {
 	}
 }
 
-// TestLongLabel checks that a label as long as its column does not touch the text.
+// TestLongLabel checks that there is a space between the text and a label that is as long as the label column.
 func TestLongLabel(t *testing.T) {
 	p := Page{Width: 40}
 	p.AddLine("  hall_temperature", "%d used", 3)

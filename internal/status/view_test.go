@@ -144,7 +144,7 @@ func TestCoordinatorPage(t *testing.T) {
 	}
 }
 
-// TestRecall checks that a restarted coordinator shows its earlier run.
+// TestRecall checks that a restarted coordinator shows the results of its run before the restart.
 func TestRecall(t *testing.T) {
 	v := newCoordinatorPage(surface.NewClock().Now)
 	r2 := 0.5
@@ -160,7 +160,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// TestStateProblems checks that problems of the state folder at the start are shown.
+// TestStateProblems checks that the page shows problems of the state folder that were found at the start.
 func TestStateProblems(t *testing.T) {
 	v := newCoordinatorPage(surface.NewClock().Now)
 	v.Observe(aggregation.StateFileRecovered{File: aggregation.StateModel, PreviousVersion: 8, Version: 7})
@@ -182,7 +182,7 @@ func TestStateProblems(t *testing.T) {
 	}
 }
 
-// TestRejectedModel checks that a rejected model is shown for 20 versions, or until another run begins.
+// TestRejectedModel checks that the page shows a rejected model for the next 20 versions, or until another run begins.
 func TestRejectedModel(t *testing.T) {
 	for _, next := range []wire.ModelVersion{28, 6} {
 		v := newCoordinatorPage(surface.NewClock().Now)
@@ -202,7 +202,8 @@ func TestRejectedModel(t *testing.T) {
 	}
 }
 
-// TestMixingPage checks that mixing agents that were not drawn to send are not shown as late or missing.
+// TestMixingPage checks that the page does not show mixing agents as late or missing if they were not selected to send
+// an update.
 func TestMixingPage(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
@@ -294,7 +295,8 @@ func TestAgentPage(t *testing.T) {
 	}
 }
 
-// TestAnnouncementMissingPage checks that each cause of a missing announcement has its own text with a remedy.
+// TestAnnouncementMissingPage checks that the page explains each cause of a missing announcement with a separate text
+// and a remedy.
 func TestAnnouncementMissingPage(t *testing.T) {
 	v := newAgentPage("s1", surface.NewClock().Now)
 	seen := map[string]announcement.MissingReason{}
@@ -337,8 +339,8 @@ func TestAnnouncementMissingPage(t *testing.T) {
 	}
 }
 
-// TestReachablePage checks that a coordinator that asks only a share of the agents shows the share and the estimated
-// number.
+// TestReachablePage checks the page of a coordinator that invites only a fraction of the agents. It must show the
+// fraction and the estimated number of agents.
 func TestReachablePage(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
@@ -357,8 +359,8 @@ func TestReachablePage(t *testing.T) {
 	}
 }
 
-// TestAwayPage checks that an agent that has disconnected on purpose shows its return time, and that a late return is
-// shown.
+// TestAwayPage checks the page of an agent that has disconnected on purpose. It must show the time of the reconnection,
+// and it must show if the reconnection is late.
 func TestAwayPage(t *testing.T) {
 	c := surface.NewClock()
 	v := newAgentPage("s1", c.Now)
@@ -387,7 +389,8 @@ func TestAwayPage(t *testing.T) {
 	}
 }
 
-// TestStorageProblem checks that both pages show since when and why the disk cannot be written.
+// TestStorageProblem checks that the pages of agent and coordinator show why the disk cannot be written, and since
+// when.
 func TestStorageProblem(t *testing.T) {
 	full := errors.New("no space left on device")
 	c := surface.NewClock()
@@ -414,7 +417,8 @@ func TestStorageProblem(t *testing.T) {
 	}
 }
 
-// TestWaits checks that the conditions for the next round are shown until the waiting phase ends.
+// TestWaits checks that the page shows the conditions that must be met before the next round, until the coordinator
+// enters another phase.
 func TestWaits(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
@@ -440,7 +444,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// agentPage is an agent's status tracker that receives all events, with its board.
+// agentPage is the status tracker of an agent together with its condition board. The tracker and the board receive all
+// events.
 type agentPage struct {
 	*agentstatus.StatusTracker
 	all observe.Observers
@@ -454,7 +459,8 @@ func newAgentPage(id string, now func() time.Time) agentPage {
 
 func (p agentPage) Observe(e observe.Event) { p.all.Observe(e) }
 
-// coordinatorPage is a coordinator's status tracker that receives all events, with its board.
+// coordinatorPage is the status tracker of a coordinator together with its condition board. The tracker and the board
+// receive all events.
 type coordinatorPage struct {
 	*coordinatorstatus.StatusTracker
 	all observe.Observers

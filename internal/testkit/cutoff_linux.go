@@ -9,7 +9,7 @@ import (
 )
 
 // TruncateOpenFile truncates the only open file of this process in the given folder, even if the file was already
-// unlinked. It simulates a disk that loses data.
+// unlinked. TruncateOpenFile simulates a disk that loses data.
 func TruncateOpenFile(t testing.TB, folder string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")

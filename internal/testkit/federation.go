@@ -48,7 +48,8 @@ func (f *Federation) AddAgent(t testing.TB, id, csv string) string {
 	return line
 }
 
-// AddAgents calls AddAgent for each id with the same CSV data, and returns all lines for the list of agents.
+// AddAgents calls AddAgent for each id with the same CSV data. It returns the lines of all agents for the coordinator's
+// list of agents.
 func (f *Federation) AddAgents(t testing.TB, csv string, ids ...string) (lines string) {
 	t.Helper()
 	for _, id := range ids {

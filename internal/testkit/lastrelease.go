@@ -11,7 +11,7 @@ import (
 // It is the newest commit that changed the protocol or the format of a state folder.
 const FallbackCommit = "93298aea60c2b5b1acad6a5077f4cffab51303bc"
 
-// LastRelease returns the newest version tag that is an ancestor of HEAD in the repository at root. It returns
+// LastRelease returns the newest version tag that is an ancestor of HEAD in the repository at root. LastRelease returns
 // FallbackCommit if no such tag exists.
 func LastRelease(root string) string {
 	tag, err := exec.Command("git", "-C", root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^").Output()

@@ -2,7 +2,7 @@ package testkit
 
 import "github.com/fedmesh/fedmesh/observe"
 
-// Observer is a function that implements observe.Observer. It is called with each event.
+// Observer is a function that implements observe.Observer. Observer is called with each event.
 type Observer func(event observe.Event)
 
 // Observe implements observe.Observer.

@@ -46,7 +46,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Await waits until a log line contains the given text, and returns the line. It fails the test after Patience.
+// Await waits until a log line contains the given text, and returns the line. Await fails the test after Patience.
 func (p *Process) Await(t testing.TB, text string) string {
 	t.Helper()
 	return p.AwaitFor(t, Patience, text)
@@ -81,7 +81,7 @@ func StopAll(t testing.TB, all ...*Process) {
 	}
 }
 
-// Memory returns the value of the given line in /proc/PID/status of the process, in bytes. It works only on Linux.
+// Memory returns the value of the given line in /proc/PID/status of the process, in bytes. Memory works only on Linux.
 func (p *Process) Memory(t testing.TB, line string) float64 {
 	t.Helper()
 	bytes := launch.Memory(p.Cmd.Process.Pid, "status", line)

@@ -15,7 +15,7 @@ import (
 type Programs string
 
 // Main implements a TestMain function. It builds the programs of the module at root into a temporary folder, stores the
-// folder in programs and runs the tests. In -short mode it runs no tests. It returns the exit code.
+// folder in programs and runs the tests. In -short mode it runs no tests. Main returns the exit code.
 func Main(m *testing.M, root string, programs *Programs) int {
 	flag.Parse()
 	if testing.Short() {

@@ -94,8 +94,8 @@ func LoadStations() ([]StationData, error) {
 			streams = append(streams, StationData{Station: station})
 		}
 		s := &streams[len(streams)-1]
-		// Collect consecutive training hours until shortly after the start of the held-out year. The day before the
-		// held-out year belongs to both parts of the data.
+		// Collect consecutive training hours until shortly after the start of the held-out year. The hours around this
+		// time belong to both the training hours and the held-out hours.
 		if n := len(s.TrainHours); (n == 0 || h.At.Sub(s.TrainHours[n-1].At) == time.Hour) &&
 			h.At.Before(HeldOutStart.Add(4*time.Hour)) {
 			s.TrainHours = append(s.TrainHours, h)

@@ -19,7 +19,7 @@ type Options struct {
 	Agents  []int    // numbers of agents to test, each from 1 to 5,000
 	Dims    []int    // numbers of model parameters (float32) to test; even, from 2 to 10,000,000
 	Only    []string // names of the contestants to run; empty means all
-	Reps    int      // number of repetitions; the table shows the fastest one
+	Reps    int      // number of repetitions; the table shows the fastest repetition
 	Dir     string   // folder for the coordinator's state; the benchmark measures the fsync of its disk
 	Memory  string   // in-memory folder for the agents' state and for the coordinator's state without fsync
 	Profile string   // output file for a CPU profile of the rounds; "" disables profiling

@@ -27,7 +27,7 @@ func TestEveryContestantFinishes(t *testing.T) {
 			}
 		}
 	}
-	if lines != 4 { // two rows in each of two tables
+	if lines != 4 { // two rows in each of the two tables
 		t.Errorf("%d lines, want 4:\n%s", lines, &out)
 	}
 }

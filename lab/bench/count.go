@@ -17,7 +17,7 @@ const stuck = 15 * time.Second
 
 var errLost = errors.New("lost")
 
-// count counts arriving messages and lets a goroutine wait for the last one.
+// count counts arriving messages and lets a goroutine wait for the last message.
 type count struct {
 	left atomic.Int64
 	all  chan struct{}
@@ -35,8 +35,8 @@ func (c *count) done() {
 	}
 }
 
-// wait returns when all expected messages have arrived. It returns errLost if no message arrives for the duration
-// stuck.
+// wait returns when all expected messages have arrived. If no message arrives for the duration stuck, it returns
+// errLost.
 func (c *count) wait(ctx context.Context, failed <-chan error) error {
 	for before := int64(math.MaxInt64); ; {
 		select {

@@ -27,13 +27,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fleet is a coordinator with its agents, which run the code of the real daemons. The agents do no training: each one
+// fleet is a coordinator with its agents, which run the code of the real daemons. The agents do no training: each agent
 // waits at a gate until the benchmark starts the next round.
 type fleet struct {
 	name    wire.FederationName
 	site    *site
 	agents  int
-	drawn   int // number of agents drawn in each round
+	drawn   int // number of agents that are drawn (selected as participants) in each round
 	dim     int
 	meter   meter
 	turn    atomic.Pointer[turn]
@@ -42,7 +42,7 @@ type fleet struct {
 	running *launch.Group
 }
 
-// turn is one round, from the opening of the gate until all agents have the next model.
+// turn measures one round, from the opening of the gate until all agents have received the next model.
 type turn struct {
 	accepted, arrived *count
 	gate              chan struct{}
@@ -50,8 +50,8 @@ type turn struct {
 
 func newTurn(n int) *turn { return &turn{newCount(n), newCount(n), make(chan struct{})} }
 
-// connectFleet starts a federation. The coordinator's state is in dir, and the agents' states in memory, since real
-// agents have their own disks. It returns when all agents wait at the gate of the first round.
+// connectFleet starts a federation. It returns when all agents wait at the gate of the first round. The coordinator's
+// state is in dir. The agents' states are in memory, because real agents have their own disks.
 func connectFleet(ctx context.Context, o *Options, name wire.FederationName, dir string, b *site, n, d int) (*fleet,
 	error) {
 	f := &fleet{name: name, site: b, agents: n, drawn: n, dim: d, meter: b.meter, running: launch.NewGroup(ctx)}
@@ -70,7 +70,7 @@ func connectFleet(ctx context.Context, o *Options, name wire.FederationName, dir
 	return f, nil
 }
 
-// runAgents runs agents in this process with the trainer and observer `as`, whose local steps take no time.
+// runAgents runs agents in this process. The parameter as is their trainer and observer. Its local steps take no time.
 func runAgents(g *launch.Group, agents []settings.Agent, as interface {
 	training.Trainer
 	observe.Observer
@@ -113,7 +113,7 @@ func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.ConfigFile, []s
 }
 
 // hiddenUnits returns the largest number of hidden units, up to 65,536, of a network with d parameters, one output and
-// no biases. It returns 0 if no such network exists.
+// no biases. hiddenUnits returns 0 if no such network exists.
 func hiddenUnits(d int) int {
 	for columns := 2; columns <= 256; columns++ {
 		if d%columns == 0 && d/columns <= 1<<16 {
@@ -184,7 +184,7 @@ func (f *fleet) round(context.Context) (s sample, err error) {
 	return sample{time.Since(begun), f.meter.now() - used}, nil
 }
 
-// quick is an agent's trainer and observer. Its local steps take no time.
+// quick is a trainer and observer of an agent. Its local steps take no time.
 type quick struct{ training.LocalTrainer }
 
 // NewBlock implements training.Trainer.

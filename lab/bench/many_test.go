@@ -24,7 +24,8 @@ func TestManyOptions(t *testing.T) {
 	}
 }
 
-// TestManyTable checks the ratio of each row to the first row and the total resource usage of all processes.
+// TestManyTable checks two things for each row of the table: the ratio to the first row, and the total resource usage
+// of all processes.
 func TestManyTable(t *testing.T) {
 	one := race{ready: 26 * time.Second, took: 200 * time.Millisecond, leader: 80 * time.Millisecond,
 		agent: 2 * time.Millisecond, broker: 30 * time.Millisecond, leaderBytes: 40e6, leaderMost: 50e6, agentByte: 6e6,

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// meter measures the total CPU time of this process and of a broker process.
+// meter measures the CPU time of this process plus the CPU time of a broker process.
 type meter struct{ broker int } // process id of the broker; 0 if there is no broker process
 
 func (m meter) now() time.Duration {

@@ -12,9 +12,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// bare is the contestant that uses only paho clients: one publisher sends a retained model to N subscribers, and then N
-// publishers send updates to one subscriber. Parts are as long as our chunks, and the constants below limit the parts
-// in flight, so that the broker's queues do not overflow, without the extra messages that our credits need.
+// bare is the contestant that consists of plain paho clients. One publisher sends a retained model to N subscribers,
+// and then N publishers send updates to one subscriber. The messages are as long as our chunks. To prevent an overflow
+// of the broker's queues, bare limits the number of messages in flight with the constants below. Unlike our credits,
+// this needs no extra messages.
 type bare struct {
 	center  paho.Client
 	agents  []paho.Client
@@ -34,14 +35,14 @@ const (
 // exchange is the state of one round: the counters of received messages and the messages in flight.
 type exchange struct {
 	out, back *count
-	underway  chan struct{} // contains one element for each chunk in flight
+	underway  chan struct{} // contains one element for each message in flight
 	over      chan struct{}
 }
 
 func (x *exchange) came() {
 	select {
 	case <-x.underway:
-	default: // The message is a duplicate: no chunk is in flight.
+	default: // the message is a duplicate, so no message was in flight
 	}
 	x.back.done()
 }

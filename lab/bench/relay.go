@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// relay is the baseline of the benchmark: a minimal broker that only forwards frames (a four-byte length and a payload)
-// between one center and all agents. Each connection has a reading goroutine and, at the relay end, also a writing
-// goroutine.
+// relay is the baseline of the benchmark. It is a minimal broker that only forwards frames between one center and all
+// agents. A frame is a four-byte length and a payload. Each connection has a reading goroutine. At the relay's end, it
+// also has a writing goroutine.
 type relay struct {
 	listener net.Listener
 	conns    []net.Conn // both ends of every connection
@@ -87,7 +87,7 @@ func (r *relay) read(c net.Conn, came func(frame []byte)) {
 	r.readers.Go(func() { each(c, came) })
 }
 
-// each calls came with every frame that it reads, until the connection is closed. The frame is valid only during the
+// each reads frames until the connection is closed, and calls came for each frame. The frame is valid only during the
 // call.
 func each(c net.Conn, came func(frame []byte)) {
 	frame := make([]byte, 4)

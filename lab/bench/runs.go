@@ -48,8 +48,8 @@ type match struct {
 	runs        map[string][]race // results of all runs by contestant
 }
 
-// parseMatch parses a case AGENTSxELEMENTS, such as 10x1000, in which all agents participate. It returns nil if the
-// text is invalid.
+// parseMatch parses a case AGENTSxELEMENTS, such as 10x1000, in which all agents participate. parseMatch returns nil if
+// the text is invalid.
 func parseMatch(text string) *match {
 	agents, dim, ok := strings.Cut(text, "x")
 	n, errN := strconv.Atoi(agents)
@@ -116,7 +116,7 @@ func (o *Runs) startAgents(c *crew, f *launch.Folder, agents []settings.Agent) e
 	return nil
 }
 
-// daemon writes a program's configuration, and starts the program.
+// daemon writes the configuration of a program and starts the program.
 func (o *Runs) daemon(c *crew, f *launch.Folder, program, name string, s any) (int, error) {
 	path, err := daemons.PutSettings(f, name, s)
 	if err != nil {

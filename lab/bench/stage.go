@@ -23,7 +23,7 @@ func (s *stage) close() {
 	}
 }
 
-// wants reports whether at least one of the named contestants is selected by Options.Only.
+// wants reports whether Options.Only selects at least one of the named contestants.
 func (s *stage) wants(names ...string) bool {
 	return len(s.options.Only) == 0 ||
 		slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.options.Only, name) })

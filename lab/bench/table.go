@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// The names of the contestants.
+// Names of the contestants in the tables.
 const (
 	ours      = "fedmesh"
 	oursQuick = "no fsync"
 	paho0     = "paho QoS 0"
 	paho1     = "paho QoS 1"
 	relayed   = "relay"
-	// signing names the measurement of signatures alone. It appears only in the table of CPU times.
+	// signing names the measurement of signatures alone. signing appears only in the table of CPU times.
 	signing = "signatures"
 )
 

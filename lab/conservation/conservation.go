@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trace records how mixing and local steps change the parameters of one agent in a block. It implements
+// Trace records how mixing and local steps change the parameters of one agent in a block. Trace implements
 // d2d.ParameterTrace.
 type Trace[T wire.Float] struct {
 	id               wire.AgentID
@@ -39,7 +39,7 @@ func New[T wire.Float](id wire.AgentID) *Trace[T] {
 	return &Trace[T]{id: id, flows: map[edgeEnd]*flowSum{}}
 }
 
-// MixingStarts implements d2d.ParameterTrace. It stores x as the initial parameters.
+// MixingStarts implements d2d.ParameterTrace. MixingStarts stores x as the initial parameters.
 func (t *Trace[T]) MixingStarts(boot wire.Epoch, x []T) {
 	t.boot, t.params, t.start = boot, x, widened(x)
 	if t.localStepSum == nil {
@@ -47,7 +47,7 @@ func (t *Trace[T]) MixingStarts(boot wire.Epoch, x []T) {
 	}
 }
 
-// StepBegins implements d2d.ParameterTrace. It stores the parameters before the local step.
+// StepBegins implements d2d.ParameterTrace. StepBegins stores the parameters before the local step.
 func (t *Trace[T]) StepBegins() { t.paramsBeforeStep = widened(t.params) }
 
 // StepEnds implements d2d.ParameterTrace. It adds the change of the parameters to the sum of local steps.
@@ -112,9 +112,9 @@ func (t *Trace[T]) Sums() BlockSums {
 	return s
 }
 
-// Drift returns the relative error with which mixing conserves the sum of the parameters x over all agents: the norm of
-// Σx − Σ(x_0 + local steps) divided by the norm of Σ|x|. It excludes flows that only one end of an edge has applied.
-// all contains the sums of every running agent.
+// Drift returns the relative error with which mixing conserves the sum of the parameters x over all agents. The error
+// is the norm of Σx − Σ(x_0 + local steps), divided by the norm of Σ|x|. It excludes flows that only one end of an edge
+// has applied. all contains the sums of every running agent.
 //
 // Drift returns an error if the two ends of an edge differ by more than one flow, because the loss on this edge is then
 // unknown.

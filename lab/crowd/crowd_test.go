@@ -25,7 +25,7 @@ type member struct {
 	back    int64               // time in ms at which the agent connects again; 0 while connected
 	read    int32               // index of the newest announcement that the agent has accepted; −1 means none
 	boot    uint32              // number of times the agent has started
-	part    uint16              // number of rounds whose model contains an update from this agent
+	part    uint16              // number of rounds to whose model this agent has contributed an update
 	undrawn bool                // true if the agent was not selected to respond in the current round
 	anew    bool                // true if the agent has received no announcement since its start
 	full    *agentround.Machine // state machine of the agent; nil while the agent is passive
@@ -48,7 +48,7 @@ type tally struct {
 	Connected           int // number of connected agents when the round opened
 	Attempts, Selected  int
 	Accepted, Estimated int
-	Agents              int // number of agents K
+	Agents              int // number of agents (K)
 }
 
 // crowd is a simulated federation in virtual time.

@@ -12,7 +12,8 @@ import (
 
 type size struct {
 	agents, drawn, target int
-	after, within         time.Duration // minimum and random additional duration of a disconnection
+	// minimum duration of a disconnection (after), and maximum random addition to it (within)
+	after, within time.Duration
 }
 
 func (s size) config() round.Config {

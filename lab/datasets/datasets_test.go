@@ -27,8 +27,8 @@ func write(t *testing.T, path string, data []byte) string {
 	return path
 }
 
-// TestHAR checks that the moments come only from people with a device, also for a constant column, and that the rows of
-// the other people are the test set.
+// TestHAR checks that the moments for the standardisation are computed only from people with a device, even for a
+// constant column. The rows of all other people must be the test set.
 func TestHAR(t *testing.T) {
 	text := "subject,test,label,f1,f2\n1,0,1,1,5\n1,0,6,3,5\n3,1,2,1,5\n3,0,2,3,5\n2,0,3,900,5\n"
 	for _, name := range []string{"har.csv", "har.csv.gz"} {
@@ -64,7 +64,7 @@ func TestHAR(t *testing.T) {
 	}
 }
 
-// idxOf returns an IDX file with these bytes and dimensions.
+// idxOf returns an IDX file with the given bytes and dimensions.
 func idxOf(data []byte, dimensions ...int) []byte {
 	b := []byte{0, 0, 8, byte(len(dimensions))}
 	for _, n := range dimensions {
@@ -73,7 +73,8 @@ func idxOf(data []byte, dimensions ...int) []byte {
 	return append(b, data...)
 }
 
-// fashionFolder writes n images; image i has first pixel i and class i mod 10.
+// fashionFolder writes n images into a folder. Image number i has the class i mod 10, and the value of its first pixel
+// is i.
 func fashionFolder(t *testing.T, n int) string {
 	dir := t.TempDir()
 	for _, part := range []string{"train", "t10k"} {

@@ -24,10 +24,11 @@ var heldOutPeople = map[int]bool{2: true, 4: true, 9: true, 10: true, 12: true, 
 // harColumns is the number of columns before the features: subject, test and label.
 const harColumns = 3
 
-// HAR reads the UCI data set "Human Activity Recognition Using Smartphones" from a CSV file, optionally compressed with
-// gzip, with the columns subject, test (not used) and label (1 to 6), then the features. Each of 21 people becomes a
-// device with equally weighted rows, features are standardised by the devices' moments and limited to ±6, and the
-// metric is the accuracy on the other 9 people.
+// HAR reads the UCI data set "Human Activity Recognition Using Smartphones" from a CSV file, which may be compressed
+// with gzip. The columns are subject, test (not used) and label (1 to 6), followed by the features.
+//
+// Each of 21 people becomes a device. All devices have the same weight per row. The features are standardised by the
+// moments of these devices and limited to ±6. The metric is the accuracy on the rows of the other 9 people.
 func HAR(path string) (*data.Problem[float32], error) {
 	rows, err := readHAR(path)
 	if err != nil {
@@ -148,7 +149,8 @@ func (r *harRow) parse(record []string) (err error) {
 	return nil
 }
 
-// tested returns a problem with one training set per device, whose metric is the accuracy on test.
+// tested returns a problem with one training set per device. The metric of the problem is the accuracy on the rows of
+// test.
 func tested(model learner.Architecture, held []*learner.Samples[float32], test *learner.Samples[float32]) (
 	*data.Problem[float32], error) {
 	p, err := data.NewHeld(model, held)

@@ -118,7 +118,7 @@ func (a *audit) settle(at moment) {
 	a.consensus[at] = sum
 }
 
-// account contains the totals over all blocks of the run. It is computed after all agents have stopped.
+// account contains the totals over all blocks of the run. account is computed after all agents have stopped.
 type account struct {
 	drift              float64 // largest value of conservation.Drift over all rounds
 	flows, late, loose uint64
@@ -158,7 +158,7 @@ func (a *audit) account(steps uint64) (*account, error) {
 	return c, nil
 }
 
-// newest returns the consensus distance of the newest step that all agents have reported. It returns NaN if no such
+// newest returns the consensus distance of the newest step that all agents have reported. newest returns NaN if no such
 // step exists.
 func (a *audit) newest() float64 {
 	a.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// ridgeLambda is the penalty λ of the ridge regressions that are compared with the federation. They minimise ½Σ(γ −
-// hᵀw)² + (λ/2)‖w‖² on standardised columns.
+// ridgeLambda is the penalty λ of the ridge regressions that are compared with the federation. With features h, target
+// γ and weights w, they minimise ½Σ(γ − hᵀw)² + (λ/2)‖w‖² on standardised columns.
 const ridgeLambda = 1
 
 // clip limits standardised features to ±6 standard deviations.
@@ -56,8 +56,8 @@ func baselines(f *files) (*baselineScores, error) {
 	return b, err
 }
 
-// persistence returns R² of the prediction that the value does not change. It requires the current value as the first
-// feature.
+// persistence returns R² of the prediction that the value does not change. persistence requires the current value as
+// the first feature.
 func persistence(held *learner.Samples[float32]) float64 {
 	return r2(held, func(x []float32) float64 { return float64(x[0]) })
 }
@@ -101,7 +101,8 @@ func ridge(train, held *learner.Samples[float32]) (float64, error) {
 	}), nil
 }
 
-// r2 returns the coefficient of determination R² = 1 − SSE/SST of a predictor on the held-out rows.
+// r2 returns the coefficient of determination R² = 1 − SSE/SST of a predictor on the held-out rows. SSE is the sum of
+// squared errors, and SST is the sum of squared deviations of the targets from their mean.
 func r2(held *learner.Samples[float32], predict func(x []float32) float64) float64 {
 	mean, n := 0.0, float64(held.Len())
 	for i := range held.Len() {

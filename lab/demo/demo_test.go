@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is the timeout of each wait.
 const patience = 2 * time.Minute
 
-// inTemp makes the test's folder the folder for temporary files, and returns it.
+// inTemp makes a temporary folder of the test the folder for temporary files (TMPDIR), and returns its path.
 func inTemp(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +65,8 @@ func runJSON(t *testing.T, o Options) (*Result, []map[string]any) {
 	return r, events
 }
 
-// TestBrokerKnowsItsUsers checks that another program of this machine can reach the embedded broker but has no access.
+// TestBrokerKnowsItsUsers checks that other programs on the machine can connect to the port of the embedded broker, but
+// that the broker refuses them without a password.
 func TestBrokerKnowsItsUsers(t *testing.T) {
 	dir := t.TempDir()
 	fed, err := layOut(Options{Seed: 1, Rounds: 1, Participants: 1, Model: "linear"}, dir,
@@ -78,7 +79,7 @@ func TestBrokerKnowsItsUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good.RenewCredentials = nil // otherwise it would restore the right password
+	good.RenewCredentials = nil // disable the renewal, which would restore the right password
 	wrong, none, climbing := good, good, good
 	wrong.Password += "?"
 	none.Username, none.Password = "", ""
@@ -135,7 +136,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("R² %.4f, want 0.60 or more", r.Federated)
 	}
 	checkEvents(t, events, 12)
-	checkOut(t, o.Out, r, 13) // 13 lines, including the statistics round
+	checkOut(t, o.Out, r, 13) // 12 training rounds and the statistics round give 13 lines
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, error %v", left, err)
 	}
@@ -203,7 +204,7 @@ func checkOut(t *testing.T, dir string, r *Result, lines int) {
 	}
 }
 
-// TestRunInFull checks the result that `make demo` promises.
+// TestRunInFull checks that the demo reaches the result that README.md promises for `make demo`.
 func TestRunInFull(t *testing.T) {
 	r, events := runJSON(t, Defaults())
 	if want := promised(t, "federated: 50 rounds"); !(math.Abs(r.Federated-want) <= 0.001) || r.Rounds != 50 {
@@ -212,7 +213,7 @@ func TestRunInFull(t *testing.T) {
 	checkEvents(t, events, 50)
 }
 
-// promised returns the number in the line of README.md's table with this beginning.
+// promised returns the number from the table row in README.md that begins with the given text.
 func promised(t *testing.T, line string) float64 {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")
@@ -275,8 +276,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestRuleAgainstLiars runs twelve agents. Two send their update reversed and ten times as long. With the median the
-// federation must learn, and the log must name the devices with unusually large updates.
+// TestRuleAgainstLiars runs twelve agents, two of which multiply their updates by −10. With the aggregation rule
+// median, the federation must learn nevertheless. The log must name the devices with unusually large updates.
 func TestRuleAgainstLiars(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole demonstration is not short")

@@ -27,7 +27,7 @@ var testResult = Result{
 	alone: []stationScore{{"Aotizhongxin", 100, 0.75}, {"Changping", 150, 0.25}, {"Dingling", 50, -0.25}},
 }
 
-// script is a short run: events, and how often each is drawn.
+// script is a short run: the events of the run, including the number of draws of each participant.
 var script = []observe.Event{
 	round.AgentEligible{Agent: "Aotizhongxin", EligibleAgents: 1},
 	round.AgentEligible{Agent: "Changping", EligibleAgents: 3},
@@ -135,7 +135,7 @@ func liveOn(s *screen) *live {
 	return &live{plain: plain{s}, size: func() (int, int) { return s.width, s.height }, stderr: s}
 }
 
-// TestLive runs in a synctest bubble, so that elapsed times are zero.
+// TestLive checks the live display. It runs in a synctest bubble, so that all elapsed times are zero.
 func TestLive(t *testing.T) { synctest.Test(t, testLive) }
 
 func testLive(t *testing.T) {

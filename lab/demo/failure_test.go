@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
-// started is a writer that reports when a text has been written.
+// started is a writer that closes a channel when the awaited text has been written.
 type started struct {
 	text    string
 	tell    func()
@@ -63,8 +63,8 @@ func TestUnreachableBroker(t *testing.T) {
 	}
 }
 
-// TestRefused checks that the demo ends at once if the broker refuses the user, and runs if the broker accepts the
-// user.
+// TestRefused checks that the demo ends at once if the broker refuses the user. If the broker accepts the user, the
+// demo must run.
 func TestRefused(t *testing.T) {
 	inTemp(t)
 	server, err := broker.Start(broker.Options{Authenticate: func(_, user, password string) bool {

@@ -85,8 +85,9 @@ func TestFedDecBeatsFedAvg(t *testing.T) {
 	}
 }
 
-// TestLyingNeighborDoesLittle checks that clipping limits the damage of one agent in 20 that sends false snapshots.
-// Without clipping the three lies lead to losses of 0.57, 0.73 and 2e50; without a lying agent the loss is 0.163.
+// TestLyingNeighborDoesLittle checks that clipping limits the damage of one agent in 20 that sends false snapshots to
+// its neighbours. Without clipping, the three kinds of false snapshots lead to losses of 0.57, 0.73 and 2e50. Without a
+// dishonest agent, the loss is 0.163.
 func TestLyingNeighborDoesLittle(t *testing.T) {
 	const clean = 0.163
 	for _, lie := range []string{"", "mix 5", "mix flip", "mix 1e30"} {

@@ -48,11 +48,11 @@ type federation struct {
 	server      *broker.Server                                          // embedded broker; nil if not started
 	edges       func([]round.MixingAgent) (meshplan.MixingGraph, error) // computes the mixing graph; nil without mixing
 	// host runs an agent. If host is nil, run starts each agent in this process or, with --processes, in a separate
-	// one.
+	// process.
 	host    func(context.Context, *settings.Agent) error
 	reached bool                        // true after a client has connected to the broker
 	before  func(context.Context) error // called before the coordinator starts; may be nil
-	// after is called when the run has finished. It is nil unless the agents publish forecasts.
+	// after is called when the run has finished. after is nil unless the agents publish forecasts.
 	after func(context.Context) (*Predictions, error)
 	site  *site // broker for the stations' readings; nil if agents read CSV files
 
@@ -79,7 +79,7 @@ func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
 	return newFederation(o, f, together{&o, f}, dir, log)
 }
 
-// newFederation writes keys and settings to dir and, without Options.Broker, starts the embedded broker.
+// newFederation writes keys and settings to dir. If Options.Broker is empty, it also starts the embedded broker.
 func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_ *federation, err error) {
 	reg := metrics.NewRegistry("coordinator")
 	fed := &federation{
@@ -280,7 +280,8 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 	return built, nil
 }
 
-// edgesOf returns the function that computes the mixing graph. It replaces the graph from the coordinator's settings.
+// edgesOf returns the function that computes the mixing graph. edgesOf replaces the graph from the coordinator's
+// settings.
 func (fed *federation) edgesOf(*coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.MixingGraph,
 	error),
 	error) {

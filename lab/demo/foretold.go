@@ -17,13 +17,14 @@ import (
 
 // Predictions describes the agents' forecasts for the held-out year, as received by a subscriber of the site's broker.
 type Predictions struct {
-	// Predicted is R² of the received forecasts, computed like Federated but with true values from the raw readings.
+	// Predicted is the coefficient of determination R² of the received forecasts. It is computed like Federated, but
+	// the true values come from the raw readings.
 	Predicted  float64 `json:"predicted"`
 	Forecasts  int     `json:"forecasts"` // number of distinct (station, hour) pairs with a forecast
 	Missing    int     `json:"missing"`
 	Twice      int     `json:"twice"`
 	Unexpected int     `json:"unexpected"` // number of forecasts for hours without a data row
-	// descriptions of the first missing, duplicate or unexpected forecasts
+	// Named describes the first forecasts that are missing, duplicate or unexpected.
 	Named []string `json:"named,omitempty"`
 }
 
@@ -40,7 +41,7 @@ func (s stationHour) String() string {
 	return s.station + " " + time.Unix(s.at, 0).UTC().Format(time.RFC3339)
 }
 
-// audience collects the forecasts of all stations and compares them with the expected ones.
+// audience collects the forecasts of all stations and compares them with the expected forecasts.
 type audience struct {
 	from   map[string]int64 // first hour with an expected forecast (Unix time), by station
 	wanted map[stationHour]bool
@@ -50,8 +51,8 @@ type audience struct {
 	bad    error // error of an invalid forecast message; nil if all messages are valid
 }
 
-// newAudience returns an audience that expects a forecast for each held-out row. It takes the true values from the raw
-// readings.
+// newAudience returns an audience that expects a forecast for each held-out row. newAudience takes the true values from
+// the raw readings.
 func newAudience(streams []air.StationData) (*audience, error) {
 	a := &audience{from: map[string]int64{}, wanted: map[stationHour]bool{}, labels: map[stationHour]float64{},
 		heard: map[stationHour][]float64{}}
@@ -111,8 +112,8 @@ func (a *audience) take(m mqtt.Message) {
 // whole reports whether all expected forecasts have been received.
 func (a *audience) whole() bool { return a.lacks == 0 }
 
-// score computes R² of the forecasts at midnight and noon in Beijing, the hours that the coordinator evaluates. It also
-// counts missing, duplicate and unexpected forecasts.
+// score computes R² of the forecasts at midnight and noon in Beijing, the hours that the coordinator evaluates. score
+// also counts missing, duplicate and unexpected forecasts.
 func (a *audience) score() *Predictions {
 	p := &Predictions{Forecasts: len(a.heard)}
 	count := func(n *int, of stationHour, what string) {

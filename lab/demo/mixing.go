@@ -72,7 +72,7 @@ type mixing struct {
 	mixed   *course // results of the FedDec run
 }
 
-// course contains the results of one run, with either FedAvg or FedDec.
+// course contains the results of one run of either FedAvg or FedDec.
 type course struct {
 	algorithm spec.Algorithm
 	rounds    []point
@@ -290,7 +290,7 @@ func (b *audited) TakeSteps(x []float32, first, last uint64) error {
 	return b.LocalStepBlock.TakeSteps(x, first, last)
 }
 
-// OutcomeFromBase implements training.LocalStepBlock. It reports the final parameters to the audit.
+// OutcomeFromBase implements training.LocalStepBlock. OutcomeFromBase reports the final parameters to the audit.
 func (b *audited) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
 	b.show(x)
 	return b.LocalStepBlock.OutcomeFromBase(base, x)

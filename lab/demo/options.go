@@ -52,7 +52,7 @@ type Options struct {
 	Rule, Attack string
 	Attackers    int
 
-	// Set overrides keys of coordinator.yaml, and AgentSet overrides keys of each agent's agentd.yaml.
+	// Set overrides keys in coordinator.yaml, and AgentSet overrides keys in the agentd.yaml of each agent.
 	Set, AgentSet map[string]string
 
 	// Page is true to serve the coordinator's web console, and to keep it open after the run until the context ends.
@@ -203,7 +203,8 @@ func (o *Options) aggregation() rule.Config {
 	return a
 }
 
-// radius is the clipping radius of the rule centered clipping. It is about the norm of an update in the demo.
+// radius is the clipping radius of the aggregation rule centered clipping. It is about as large as the norm of an
+// update in the demo.
 const radius = 0.3
 
 // weights selects agent weights by number of rows, or equal weights if the aggregation rule does not support weights.
@@ -242,7 +243,7 @@ type together struct {
 }
 
 // coordinator returns the coordinator's settings. The coordinator waits for all agents and all updates, so that the
-// result does not depend on the speed of the agents, and the demo treats a missed deadline as an error.
+// result does not depend on the speed of the agents. A missed deadline is an error of the demo.
 func (o together) coordinator() coordinatorsettings.ConfigFile {
 	f := o.files
 	s := coordinatorsettings.Default()

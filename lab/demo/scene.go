@@ -129,7 +129,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	return s, nil
 }
 
-// writeRegression writes one CSV file per agent, and one with the rows of all agents.
+// writeRegression writes one CSV file per agent, and one CSV file with the rows of all agents.
 func writeRegression(p *data.Problem[float32], dir string) (*files, error) {
 	f := &files{target: "y", held: filepath.Join(dir, "all.csv")}
 	for j := range p.Model.Inputs {

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestRunStreams checks that `make demo-streams` reaches the stated result: the model from raw readings is as good as
-// the model from prepared rows.
+// TestRunStreams checks that `make demo-streams` reaches the documented result: the model that is trained on raw
+// readings is as good as the model that is trained on prepared rows.
 func TestRunStreams(t *testing.T) {
 	t.Parallel() // Run in parallel with other tests, because this test mostly waits.
 	o := Defaults()

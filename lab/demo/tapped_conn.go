@@ -37,10 +37,10 @@ func (e *tappedConn) pass() {
 	}
 }
 
-// Events implements mqtt.Conn. It returns the events of the inner connection.
+// Events implements mqtt.Conn. Events returns the events of the inner connection.
 func (e *tappedConn) Events() <-chan mqtt.Event { return e.events }
 
-// Close implements mqtt.Conn. It waits until the forwarding goroutine has ended.
+// Close implements mqtt.Conn. Close waits until the forwarding goroutine has ended.
 func (e *tappedConn) Close() error {
 	e.close()
 	err := e.Conn.Close()

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// watcher shows the coordinator's events on the display and ends the demo. It reports an error for events, such as a
-// missed deadline, that would make the result depend on timing.
+// watcher shows the coordinator's events on the display and ends the demo. If an event would make the result depend on
+// timing, such as a missed deadline, watcher ends the demo with an error.
 type watcher struct {
 	events  chan func() (done bool, err error) // actions to execute, one for each received event
 	ended   chan struct{}

@@ -41,7 +41,7 @@ func Wrap(inner mqtt.Conn, o Options) *Conn {
 	return c
 }
 
-// Events implements mqtt.Conn. It returns the events after the simulated faults.
+// Events implements mqtt.Conn. Events returns the events after the simulated faults.
 func (c *Conn) Events() <-chan mqtt.Event { return c.mailbox.Events() }
 
 // Publish implements mqtt.Conn. After Cut it discards the message without an error.
@@ -52,7 +52,7 @@ func (c *Conn) Publish(m mqtt.Message) error {
 	return c.Conn.Publish(m)
 }
 
-// Close implements mqtt.Conn. It also closes the inner connection.
+// Close implements mqtt.Conn. Close also closes the inner connection.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	<-c.ended

@@ -54,13 +54,13 @@ func heard(t *testing.T, o faults.Options, after func(*faults.Conn)) (all []stri
 	return all, took
 }
 
-// TestFaults checks the effect of each kind of fault alone.
+// TestFaults checks the effect of each kind of fault separately.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		o           faults.Options
 		after       func(*faults.Conn)
-		least, most int // bounds for the number of messages that arrive
+		least, most int // minimum and maximum number of messages that arrive
 		doubled     bool
 		sorted      bool
 		late        time.Duration // minimum time until the last message arrives

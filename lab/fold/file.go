@@ -21,8 +21,8 @@ type foldInput struct {
 type update struct {
 	Agent  wire.AgentID    `json:"agent"`
 	Values []nullableFloat `json:"values"`
-	Times  *int            `json:"times"`  // number of draws n_k of agent k; missing means 1
-	Weight *float64        `json:"weight"` // weight K·p_k of agent k (K agents, share p_k); missing means 1
+	Times  *int            `json:"times"`  // number of times (n_k) that agent k was drawn; nil means 1
+	Weight *float64        `json:"weight"` // weight of agent k relative to the mean weight; nil means 1
 }
 
 func (u *update) times() int {

@@ -34,11 +34,12 @@ type result struct {
 	Aggregate []float64 `json:"aggregate"`
 	LeftOut   []leftOut `json:"left_out"`
 	Clipped   []clipped `json:"clipped"`
-	// MedianNorm is the median norm of the updates (the lower of two middle norms), to which the settings refuse_above
-	// and clip_above are relative. It is 0 for fewer than 3 updates.
+	// MedianNorm is the median norm of the updates. For an even number of updates, it is the smaller of the two middle
+	// norms. The settings refuse_above and clip_above are multiples of MedianNorm. MedianNorm is 0 for fewer than 3
+	// updates.
 	MedianNorm float64   `json:"usual"`
 	State      []float64 `json:"state,omitempty"` // state that the aggregation rule keeps for the next round
-	// Abandoned is the reason why there is no aggregate.
+	// Abandoned is the reason why the round has no aggregate. Abandoned is empty if there is an aggregate.
 	Abandoned string `json:"abandoned,omitempty"`
 }
 

@@ -32,12 +32,12 @@ func run(t *testing.T, text string, c rule.Config, asJSON bool) (string, error) 
 	return out.String(), err
 }
 
-// TestFold aggregates five updates (one drawn twice) and a sixth that is not finite.
+// TestFold aggregates six updates. One of them was drawn twice, and the sixth is not finite.
 func TestFold(t *testing.T) {
 	for _, tt := range []struct {
 		c         rule.Config
 		aggregate []float64
-		left      string // expected agents and reasons
+		left      string // expected agents whose updates are excluded, with the reasons
 		clipped   string
 	}{
 		{rule.Config{Rule: rule.Mean}, []float64{4. / 6, -97. / 6}, "e not_finite", ""},
@@ -49,7 +49,8 @@ func TestFold(t *testing.T) {
 			"e not_finite", fmt.Sprintf(`c clip 2 1 d "NaN" clip 100 1 f clip %v 1`, math.Sqrt2)},
 		{rule.Config{Rule: rule.Median}, []float64{0.5, 0.5}, "e not_finite", ""},
 		{rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}, []float64{2. / 4, 2. / 4}, "e not_finite", ""},
-		// b is drawn twice: squared distances 0, and the next two of 1, 2, 5 and 101²
+		// Agent b is drawn twice, so the smallest squared distances of its update are 0, and the next two of 1, 2, 5
+		// and 101².
 		{rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1}, []float64{0, 1},
 			`a rule c rule d "NaN" rule e not_finite f rule`, ""},
 		{rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 2}, []float64{4. / 6, 1. / 6}, "e not_finite",
@@ -89,7 +90,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestState checks that centred clipping begins at the state in the file.
+// TestState checks that the rule centred clipping starts with the state in the file.
 func TestState(t *testing.T) {
 	text, err := run(t, `{"updates": [{"agent": "a", "values": [5]}], "state": [2]}`,
 		rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5}, false)
@@ -99,7 +100,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestTooFew checks that the result reports an abandoned round.
+// TestTooFew checks that the result reports an abandoned round if there are too few updates.
 func TestTooFew(t *testing.T) {
 	text, err := run(t, five, rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 2}, true)
 	if want := "too few updates for the aggregation rule krum: the round has 6 updates, but at least 7 are " +

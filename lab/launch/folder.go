@@ -51,8 +51,8 @@ func (f *Folder) StateDir(id string) string {
 	return f.Path("state-" + id)
 }
 
-// AgentsFile returns the path of the list of agents of a coordinator. With several coordinators, each one has its own
-// copy of the list.
+// AgentsFile returns the path of the list of agents of a coordinator. With several coordinators, each coordinator has
+// its own copy of the list.
 func (f *Folder) AgentsFile(coordinator string) string {
 	if coordinator == Coordinator {
 		return f.Path("agents.keys")

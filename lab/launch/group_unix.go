@@ -10,5 +10,6 @@ import (
 // setOwnGroup makes the command run in its own process group, so that Ctrl-C in the terminal does not end it.
 func setOwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// killGroup kills the process and all its children in the same process group. It does nothing if they have ended.
+// killGroup kills the process and all its children in the same process group. killGroup does nothing if they have
+// ended.
 func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

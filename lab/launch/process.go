@@ -120,8 +120,8 @@ func (p *Process) Log() string {
 	return strings.Join(p.lines, "\n") + "\n"
 }
 
-// AwaitLine waits until a log line with an index of at least from matches, and returns that line and the next index. It
-// requires that all lines are kept in memory.
+// AwaitLine waits until a log line with an index of at least from matches, and returns that line and the next index.
+// AwaitLine requires that all lines are kept in memory.
 func (p *Process) AwaitLine(ctx context.Context, from int, match func(line string) bool) (line string, next int,
 	err error) {
 	for ended := false; ; {
@@ -146,7 +146,8 @@ func (p *Process) AwaitLine(ctx context.Context, from int, match func(line strin
 	}
 }
 
-// endError returns an error with the end of the log and the exit status. It must be called after the program has ended.
+// endError returns an error with the end of the log and the exit status. endError must be called after the program has
+// ended.
 func (p *Process) endError() error {
 	log := p.Log()
 	return fmt.Errorf("%s ended:\n%s\n%s", p.Name, log[max(0, len(log)-2000):], p.Cmd.ProcessState)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Memory returns a value from the file /proc/PID/FILE in bytes, such as VmHWM from status or Pss from smaps_rollup. It
-// returns 0 if the line does not exist.
+// Memory returns a value from the file /proc/PID/FILE in bytes, such as VmHWM from status or Pss from smaps_rollup.
+// Memory returns 0 if the line does not exist.
 func Memory(pid int, file, line string) int {
 	// Ignore the error, because a process that has ended uses no memory.
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
@@ -19,8 +19,8 @@ func Memory(pid int, file, line string) int {
 	return kB << 10
 }
 
-// CPUTime returns the CPU time of all threads of a process. The resolution is one Linux clock tick (10 ms). It returns
-// 0 for an unknown process.
+// CPUTime returns the CPU time of all threads of a process. The resolution is one Linux clock tick (10 ms). CPUTime
+// returns 0 for an unknown process.
 func CPUTime(pid int) time.Duration {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	// Skip the program name, which may contain spaces.
@@ -33,7 +33,7 @@ func CPUTime(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// OpenFiles returns the number of open file descriptors of a process. It returns 0 for an unknown process.
+// OpenFiles returns the number of open file descriptors of a process. OpenFiles returns 0 for an unknown process.
 func OpenFiles(pid int) int {
 	open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	return len(open)

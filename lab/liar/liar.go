@@ -30,7 +30,7 @@ type Lie struct {
 	ChangeSnapshot func(x []float32)
 }
 
-// lies contains the lies that are not attacks of package attack.
+// lies contains the kinds of false data that are not attacks in package attack.
 var lies = map[string]Lie{
 	"max":     {ChangeUpdate: withoutRand(setAllElements(math.MaxFloat32))},
 	"nan":     {ChangeUpdate: withoutRand(setAllElements(float32(math.NaN())))},
@@ -91,8 +91,8 @@ func scaleAllElements(x float32) func([]float32) {
 	}
 }
 
-// moments overwrites the moments in v, so that every column has the given mean and variance. It keeps the number of
-// rows v[0].
+// moments overwrites the moments in v, so that every column has the given mean and variance. moments keeps the number
+// of rows v[0].
 func moments(v []float64, mean, variance float64) {
 	columns := (len(v) - 1) / 2
 	for j := range columns {
@@ -164,7 +164,8 @@ func (b *twoFacedBlock) OutcomeFromBase(base, _ []float32) (task.LocalOutcome[fl
 	return b.LocalStepBlock.OutcomeFromBase(base, b.own)
 }
 
-// alteredBlock is a block that changes the agent's update after training. It does not implement training.TracedBlock.
+// alteredBlock is a block that changes the agent's update after training. alteredBlock does not implement
+// training.TracedBlock.
 type alteredBlock struct {
 	training.LocalStepBlock
 	change func(v []float32)

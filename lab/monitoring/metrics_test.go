@@ -64,7 +64,7 @@ func (m knownMetrics) add(name string, histogram bool, labels map[string][]strin
 	}
 }
 
-// lint reports each metric, label and label value in an expression that no program exports.
+// lint reports each metric, label and label value in an expression that none of the programs exports.
 func (m knownMetrics) lint(expr string, say func(format string, args ...any)) {
 	all := selectors(expr)
 	if len(all) == 0 {

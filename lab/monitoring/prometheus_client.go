@@ -114,8 +114,8 @@ func (p Prometheus) CheckDashboard(ctx context.Context, d *Dashboard, c Variable
 	return asked, wrong
 }
 
-// CheckRules checks that every selector and every recording rule has data, and that no alert fires. It returns the
-// number of queries and the problems.
+// CheckRules checks that every selector and every recording rule has data, and that no alert fires. CheckRules returns
+// the number of queries and the problems.
 func (p Prometheus) CheckRules(ctx context.Context, all []Rule) (asked int, wrong []string) {
 	for _, r := range all {
 		for _, s := range selectors(r.Expr) {

@@ -83,8 +83,8 @@ func selectors(expr string) []selector {
 	return all
 }
 
-// matchersOf parses the label matchers and the range at the start of expr into a copy of s. It returns the copy and the
-// rest of expr.
+// matchersOf parses the label matchers and the range at the start of expr into a copy of s. matchersOf returns the copy
+// and the rest of expr.
 func matchersOf(s selector, expr string) (selector, string) {
 	if strings.HasPrefix(expr, "{") {
 		expr = expr[1:]

@@ -63,8 +63,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestLintIsRed checks that the linter detects each kind of problem. It modifies copies of the shipped dashboards and
-// rules.
+// TestLintIsRed checks that the linter detects each kind of problem. TestLintIsRed modifies copies of the shipped
+// dashboards and rules.
 func TestLintIsRed(t *testing.T) {
 	first := func(d *Dashboard) *Panel { return &d.Panels[1] }
 	for want, damage := range map[string]func(d *Dashboard){
@@ -139,7 +139,8 @@ func expect(t *testing.T, want string, wrong []string) {
 	}
 }
 
-// TestProvisioning checks that the default data source of the dashboards is the one that the provisioning file creates.
+// TestProvisioning checks that the default data source of the dashboards is the data source that the provisioning file
+// creates.
 func TestProvisioning(t *testing.T) {
 	source, err := monitoring.Files.ReadFile("grafana/provisioning/datasources/fedmesh.yml")
 	if err != nil {
@@ -216,8 +217,8 @@ func grafanaTypes(t *testing.T, dir string) (string, error) {
 	return string(out), err
 }
 
-// TestGrafanaTypes checks the shipped dashboards, and that a misspelt property and an invalid enumeration value are
-// detected.
+// TestGrafanaTypes checks the dashboards that we ship against Grafana's types. It also checks that a misspelt property
+// and an invalid enumeration value are detected.
 func TestGrafanaTypes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the TypeScript compiler is a process")

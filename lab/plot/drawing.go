@@ -21,7 +21,7 @@ import (
 // Drawing is an image that can be drawn on a canvas.
 type Drawing interface{ Draw(c draw.Canvas) }
 
-// SVG writes drawing d to w as an SVG image of the given size with a white background. It returns only write errors of
+// SVG writes drawing d to w as an SVG image of the given size with a white background. SVG returns only write errors of
 // w.
 func SVG(w io.Writer, d Drawing, width, height vg.Length) error {
 	c := vgsvg.New(width, height)
@@ -38,8 +38,8 @@ var svgFontReplacer = strings.NewReplacer("font-family:Liberation Sans",
 	"font-family:Liberation Sans,Arial,Helvetica,sans-serif",
 	"<svg ", `<svg style="background:#fff" `)
 
-// PNG writes drawing d to w as a PNG image of the given size with 144 dpi and a white background. It returns only write
-// errors of w.
+// PNG writes drawing d to w as a PNG image of the given size with 144 dpi and a white background. PNG returns only
+// write errors of w.
 func PNG(w io.Writer, d Drawing, width, height vg.Length) error {
 	c := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(144), vgimg.UseBackgroundColor(color.White))
 	d.Draw(draw.New(c))

@@ -45,7 +45,7 @@ var palette = []color.NRGBA{
 	{0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x33, 0x33, 0x33, 0xff},
 }
 
-// Default size of a figure. It fits the width of a page.
+// Default size of a figure, which fits the width of a page.
 const (
 	FigureWidth  = 17 * vg.Centimeter
 	FigureHeight = 10 * vg.Centimeter
@@ -108,7 +108,7 @@ func drawLabelled(p *plot.Plot, c draw.Canvas, x, y string) {
 	c.FillText(style, vg.Point{X: c.Min.X, Y: middle.Y}, y)
 }
 
-// replaceMissingGlyphs replaces characters that the embedded font lacks by similar ones.
+// replaceMissingGlyphs replaces characters that the embedded font lacks by similar characters.
 func replaceMissingGlyphs(text string) string { return missingGlyphReplacer.Replace(text) }
 
 var missingGlyphReplacer = strings.NewReplacer("⁰", "°", "\u0302", "", "ᵀ", "T", "⁻", "-")

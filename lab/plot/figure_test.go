@@ -17,7 +17,7 @@ import (
 )
 
 // learning returns a typical figure: a falling curve with a band, a theoretical curve, single points, and values that
-// the axes cannot show.
+// cannot be shown on a logarithmic axis.
 func learning() *plot.Figure {
 	var x, y, low, high, flat []float64
 	for i := 0; i <= 1000; i += 5 {
@@ -85,7 +85,8 @@ func figures() map[string]*plot.Figure {
 	return all
 }
 
-// TestFigures draws each figure as PNG and SVG. To keep the images, set FEDMESH_FIGURES to a folder.
+// TestFigures draws each figure as PNG and SVG. If the environment variable FEDMESH_FIGURES names a folder, the images
+// are stored there.
 func TestFigures(t *testing.T) {
 	for name, f := range figures() {
 		var image, vector bytes.Buffer

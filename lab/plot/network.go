@@ -187,7 +187,8 @@ func drawName(c draw.Canvas, at vg.Point, id string) {
 	c.FillText(style, at, id)
 }
 
-// largestPart returns the nodes of the largest connected component; the first one if several are equally large.
+// largestPart returns the nodes of the largest connected component; if several are equally large, it returns the first
+// of them.
 func (n Network) largestPart() (largest []int) {
 	for _, part := range n.Graph.Components() {
 		if len(part) > len(largest) {

@@ -25,7 +25,7 @@ type anomalyExperiment struct {
 	Steps             int     `json:"local_steps"`
 	Rounds            int     `json:"rounds"`
 	Runs              int     `json:"runs"`
-	QuietShare        float64 `json:"usual"` // share of the training rows that must raise no alarm
+	QuietShare        float64 `json:"usual"` // share of the training rows that must not raise an alarm
 	FaultHours        int     `json:"hours"` // duration of a fault in hours
 	FaultSpacingHours int     `json:"every"` // mean time between two faults of a station, in hours
 }
@@ -156,8 +156,8 @@ type detector struct {
 	threshold    float64
 }
 
-// scoreDetection returns recall and precision on rows with faults. Recall is the share of the faults with an alarm in
-// any of their rows. Precision is the share of the rows with an alarm that contain a fault.
+// scoreDetection returns the recall and the precision of the detector. Recall is the share of faults for which at least
+// one row raises an alarm. Precision is the share of rows with an alarm that contain a fault.
 func (d detector) scoreDetection(rows []faultyRow) map[string]float64 {
 	faults, found, alarms, right := map[int]bool{}, map[int]bool{}, 0.0, 0.0
 	for _, row := range rows {

@@ -7,8 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestPlanted checks that a fault affects only its own hours and the next one, whose lag feature contains the last
-// hour. Readings must be off by its size, and faults must be numbered without gaps.
+// TestPlanted checks the simulated sensor faults. A fault must affect only the rows of its own hours and the row of the
+// following hour, whose lag feature contains the last hour of the fault. Readings must be wrong by the size of the
+// fault. The numbers of the faults must have no gaps.
 func TestPlanted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")
@@ -31,8 +32,8 @@ func TestPlanted(t *testing.T) {
 			last = max(last, row.fault)
 		}
 	}
-	// A fault lasts six hours, and a station has one in 156 hours. Some fall into missing readings, and a pollutant at
-	// zero may not change.
+	// A fault lasts six hours, and each station has one fault per 156 hours on average. Some faults fall into missing
+	// readings, and a fault may not change a pollutant whose value is zero.
 	if hours := 12 * 8784 / 4; last < hours/156*9/10 || last > hours/156*11/10 || len(perFault) < last*85/100 {
 		t.Errorf("%d faults, %d of them in rows; want one in 156 of %d hours", last, len(perFault), hours)
 	}
@@ -40,7 +41,7 @@ func TestPlanted(t *testing.T) {
 	for _, n := range perFault {
 		if n == 7 {
 			whole++
-		} else if n > 10 { // three more hours, where the last reading replaces missing ones
+		} else if n > 10 { // three more hours, in which the last reading replaces missing readings
 			t.Errorf("a fault of six hours is in %d rows", n)
 		}
 	}
@@ -49,8 +50,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestWrong checks that a faulty reading is off by standard deviations of its feature, which is logarithmic for
-// pollutants, and that it is not negative.
+// TestWrong checks the size of a faulty reading. The reading must be wrong by the given number of standard deviations
+// of its feature, which is logarithmic for pollutants. A faulty reading must not be negative.
 func TestWrong(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")
@@ -80,7 +81,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestAnomaliesBlind checks that the experiment does not hold for an untrained autoencoder.
+// TestAnomaliesBlind checks that the experiment refutes its claim if the autoencoder is not trained.
 func TestAnomaliesBlind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole experiment")

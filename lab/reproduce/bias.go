@@ -9,11 +9,11 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// biasExperiment reproduces problem 5.1 of ch. 5: agents take different numbers E_k of local steps, with and without
-// the factor 1/E_k of equation (5.26).
+// biasExperiment reproduces problem 5.1 in chapter 5 of Vlaski and Sayed: agents take different numbers of local steps
+// E_k, with and without the factor 1/E_k of equation (5.26).
 type biasExperiment struct{ lmsSettings }
 
-// defaultBias returns the default instance of the experiment `bias`.
+// defaultBias returns the experiment `bias` with its default settings.
 func defaultBias() *biasExperiment {
 	b := &biasExperiment{lmsSettings{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16,
 		16}, Runs: 48,
@@ -70,16 +70,16 @@ func (b *biasExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// meanModelLimit is the limit of the average model: measured, exact for the step size of the experiment, and for a step
-// size approaching 0.
+// meanModelLimit is the limit of the average model in three variants: measured, computed exactly for the step size of
+// the experiment, and computed for a step size that approaches 0.
 type meanModelLimit struct {
 	name, target, key     string
 	at                    []estimate
 	exact, smallStepLimit []float64
 }
 
-// report adds the measured limit to the report. It checks that the limit is exact in each coordinate and close to the
-// expected minimiser.
+// report adds the measured limit to the report. It checks that each coordinate agrees with the exact limit, and that
+// the limit is close to the expected minimiser.
 func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 	distance, size := estimate{}, norm(l.exact)
 	predicted, apart := 0.0, 0.0
@@ -88,7 +88,8 @@ func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 		if j < 2 {
 			axis = []string{"x", "y"}[j]
 		}
-		// required resolution, relative to the norm of the whole limit; unlimited for a coordinate that is 0
+		// The required resolution is relative to the norm of the whole limit. A coordinate that is 0 requires no
+		// particular resolution.
 		narrow := math.Inf(1)
 		if l.exact[j] != 0 {
 			narrow = 0.05 * size / math.Abs(l.exact[j])

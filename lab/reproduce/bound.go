@@ -19,20 +19,20 @@ import (
 // boundExperiment tests Theorem 2.1 of Renard's notes on quadratic risks, for which all constants of the theorem are
 // known.
 type boundExperiment struct {
-	Smoothness  float64     `json:"smoothness"`  // L
+	Smoothness  float64     `json:"smoothness"`  // smoothness constant L of the risks
 	Eigenvalues []float64   `json:"eigenvalues"` // eigenvalues of the Hessian A divided by L; the largest is 1
 	Centres     [][]float64 `json:"centres"`     // minimiser c_i of each client's risk
-	Start       []float64   `json:"start"`       // x_0
+	Start       []float64   `json:"start"`       // initial model x_0
 	Cases       []boundCase `json:"cases"`
-	Runs        int         `json:"runs"` // runs per case
+	Runs        int         `json:"runs"` // number of runs per case
 }
 
 // boundCase is one combination of parameters of the theorem.
 type boundCase struct {
-	StepSize  float64 `json:"step_size"` // η
-	Steps     int     `json:"steps"`     // τ
-	Rounds    int     `json:"rounds"`    // T
-	Deviation float64 `json:"deviation"` // standard deviation σ of the noise of the whole gradient
+	StepSize  float64 `json:"step_size"` // step size η
+	Steps     int     `json:"steps"`     // number of local steps τ per round
+	Rounds    int     `json:"rounds"`    // number of rounds T
+	Deviation float64 `json:"deviation"` // standard deviation σ of the gradient noise, for the whole vector
 }
 
 // defaultBound returns the default instance of the experiment `bound`. One case is the reference, and every other case
@@ -62,9 +62,9 @@ func (c boundCase) String() string {
 	return fmt.Sprintf("η = %g, τ = %d, T = %d, σ = %g", c.StepSize, c.Steps, c.Rounds, c.Deviation)
 }
 
-// Run implements Experiment. It measures the left side of inequality (4) of Renard's notes, which is also known
-// exactly: because all clients have the same Hessian A, their mean follows gradient descent on F, and the term with ζ
-// is not needed.
+// Run implements Experiment. It measures the left side of inequality (4) of Renard's notes. Because all clients have
+// the same Hessian matrix A, the mean of their models follows gradient descent on the aggregate risk F. Therefore the
+// left side is also known exactly, and the term with the heterogeneity ζ is not needed.
 func (b *boundExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bound: %w", err)
@@ -132,8 +132,7 @@ func (b *boundExperiment) theory(c boundCase) theory.Quadratics {
 		Steps:    c.Steps, Rounds: c.Rounds}
 }
 
-// simulate runs Algorithm 1 of Renard's notes. All clients take c.Steps local steps with exact gradients and additive
-// noise.
+// simulate runs Algorithm 1 of Renard's notes. All clients take c.Steps local steps with exact gradients plus noise.
 func (b *boundExperiment) simulate(ctx context.Context, o Options, c boundCase) (*sim.Result, error) {
 	d := len(b.Eigenvalues)
 	scaled := make([]float64, d)
@@ -159,7 +158,8 @@ func (b *boundExperiment) simulate(ctx context.Context, o Options, c boundCase) 
 	}, nil)
 }
 
-// runningSuboptimality returns the left side of inequality (4) up to each round, indexed by round and run.
+// runningSuboptimality returns the left side of inequality (4) of Renard's notes up to each round, indexed by round and
+// run.
 func runningSuboptimality(r *sim.Result) [][]float64 {
 	m := r.Metric("shadow_excess_risk")
 	left := make([][]float64, len(r.Rounds))
@@ -167,7 +167,7 @@ func runningSuboptimality(r *sim.Result) [][]float64 {
 	for i := range r.Rounds {
 		left[i] = make([]float64, len(sums))
 		for run, values := range m.Runs {
-			if i > 0 { // round 0 has no steps
+			if i > 0 { // round 0 is the initial model, before any local step
 				sums[run] += values[i]
 				left[i][run] = sums[run] / float64(i)
 			}
@@ -176,13 +176,14 @@ func runningSuboptimality(r *sim.Result) [][]float64 {
 	return left
 }
 
-// boundRun holds the left side of inequality (4) of one case, up to each round, indexed by round and run.
+// boundRun holds the results of one case: the left side of inequality (4) of Renard's notes up to each round, indexed
+// by round and run.
 type boundRun struct {
 	boundCase
 	left [][]float64
 }
 
-// plot draws both sides of inequality (4) over the number of rounds.
+// plot draws both sides of inequality (4) of Renard's notes as functions of the number of rounds.
 func (b *boundExperiment) plot(r *Report, c *boundRun) {
 	measured, exact := plot.Curve{Name: "left side, measured"}, plot.Curve{Name: "left side, exact", IsPrediction: true}
 	right := plot.Curve{Name: "right side"}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// smallBound returns another instance with three clients in two dimensions.
+// smallBound returns a different instance of the experiment, with three clients in two dimensions.
 func smallBound() *boundExperiment {
 	return &boundExperiment{Smoothness: 2, Eigenvalues: []float64{0.3, 1}, Centres: [][]float64{{1, 0}, {-2, 1}, {0.5,
 		2}},
@@ -55,7 +55,7 @@ func TestToy(t *testing.T) {
 	if v, _ := r.Values.Get("accuracy"); math.IsNaN(v) || v < 0.6 || v > 1 {
 		t.Errorf("accuracy %v", v)
 	}
-	other.Rounds = 1 // one round is too short to learn
+	other.Rounds = 1 // with only one round, the model cannot learn
 	if r, err := other.Run(t.Context(), Options{Seed: 1}); err != nil || r.Holds {
 		t.Errorf("holds after one round: %v", err)
 	}

@@ -16,8 +16,8 @@ func All() []Experiment {
 	}
 }
 
-// ExternalDataExperiments returns the experiments that need data sets from outside the project. They run only when the
-// user names them.
+// ExternalDataExperiments returns the experiments that need data sets from outside the project. Such an experiment runs
+// only when the user names it.
 func ExternalDataExperiments() []Experiment {
 	return []Experiment{defaultHAR(), defaultFashion(), defaultFashionRules()}
 }

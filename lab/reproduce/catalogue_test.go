@@ -28,7 +28,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestSet checks that Set replaces whole lists and refuses invalid values.
+// TestSet checks that the function Set replaces lists completely and refuses invalid values.
 func TestSet(t *testing.T) {
 	l := Lab4()
 	if err := Set(l, "cases", `[{"agents": 3, "participants": 2, "local_steps": 2}]`); err != nil ||

@@ -17,22 +17,22 @@ import (
 // devices.
 type convolutionExperiment struct {
 	Steps        int       `json:"steps"` // length of a window in time steps
-	Noise        float64   `json:"noise"` // standard deviation of the noise; motifs consist of −1 and 1
+	Noise        float64   `json:"noise"` // standard deviation of the noise; the elements of a motif are −1 and 1
 	Devices      int       `json:"devices"`
-	Rows         int       `json:"rows"` // rows per device
+	Rows         int       `json:"rows"` // number of rows per device
 	Participants int       `json:"participants"`
 	BatchSize    int       `json:"batch_size"`
 	LocalSteps   int       `json:"local_steps"`
 	Filters      int       `json:"filters"`
-	FilterStep   float64   `json:"filter_step"` // step size of the convolutional model
-	Units        []int     `json:"units"`       // hidden units of each dense network tried
+	FilterStep   float64   `json:"filter_step"` // numbers of hidden units of the dense networks that are tried
+	Units        []int     `json:"units"`       // step sizes that are tried with each dense network
 	StepSizes    []float64 `json:"step_sizes"`  // step sizes tried with each network
 	Margin       float64   `json:"margin"`
 	Rounds       int       `json:"rounds"`
 	Runs         int       `json:"runs"`
 }
 
-// defaultWindows returns the default instance of the experiment `windows`, which docs/EXPERIMENTS.md describes.
+// defaultWindows returns the experiment `windows` with its default settings, which docs/EXPERIMENTS.md describes.
 func defaultWindows() *convolutionExperiment {
 	return &convolutionExperiment{Steps: 48, Noise: 0.5, Devices: 20, Rows: 20, Participants: 10, BatchSize: 10,
 		LocalSteps: 10,

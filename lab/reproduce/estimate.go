@@ -14,14 +14,14 @@ func measured(e sim.Estimate) estimate { return estimate{e.Mean, e.Half} }
 
 func (e estimate) String() string { return fmt.Sprintf("%.4g ± %.2g", e.mean, e.halfWidth) }
 
-// refutationFactor is the error, in half-widths of the 95 % interval, beyond which a claim is refuted: about five
-// standard errors. All experiments make about two hundred comparisons; with a factor of 1, about ten would fail by
-// chance.
+// refutationFactor is the error beyond which a claim is refuted, in half-widths of the 95 % confidence interval.
+// refutationFactor corresponds to about five standard errors. All experiments together make about two hundred
+// comparisons. With a factor of 1, about ten comparisons would fail by chance.
 const refutationFactor = 2.5
 
-// agrees reports whether the prediction lies within refutationFactor half-widths of the mean, and the half-width is at
-// most resolution·prediction (any half-width if resolution is infinite). A deterministic measurement has a half-width
-// of 0 and may differ from the prediction by rounding.
+// agrees reports whether the prediction lies within refutationFactor half-widths of the mean. The half-width must be at
+// most resolution·prediction; an infinite resolution allows any half-width. The half-width of a deterministic
+// measurement is 0. In this case, the prediction may differ from the mean only by rounding errors.
 func (e estimate) agrees(prediction, resolution float64) bool {
 	rounding := 1e-9*math.Abs(prediction) + 1e-15
 	narrow := math.IsInf(resolution, 1) || e.halfWidth <= resolution*math.Abs(prediction)+rounding

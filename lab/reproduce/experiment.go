@@ -4,7 +4,7 @@ import "context"
 
 // Experiment tests a claim of a publication. Its fields are the settings of the test.
 type Experiment interface {
-	// About describes the experiment. It does not depend on the settings.
+	// About describes the experiment. About does not depend on the settings.
 	About() About
 	// Run measures and evaluates the claim. The same settings, seed and Quick give the same report on any number of
 	// cores. It returns an error if the settings are invalid or ctx ends.
@@ -14,13 +14,13 @@ type Experiment interface {
 // About describes an experiment: the id, the claim and the source of the claim.
 type About struct {
 	ID     string `json:"id"`
-	Claim  string `json:"claim"`  // one sentence
-	Source string `json:"source"` // publication and place of the claim
+	Claim  string `json:"claim"`  // the claim in one sentence
+	Source string `json:"source"` // publication that contains the claim, and the place of the claim in it
 }
 
 // Options configures the run of an experiment.
 type Options struct {
-	Quick bool   // fewer runs and wider intervals: seconds instead of minutes
+	Quick bool   // true for fewer runs and wider intervals, which takes seconds instead of minutes
 	Seed  uint64 // seed of all randomness
 	// Missing is the number of experiments that were interrupted and are not in the report.
 	Missing int

@@ -20,7 +20,7 @@ type fashionRuns struct {
 	Participants  int     `json:"participants"`
 	StepSize      float64 `json:"step_size"`
 	BatchSize     int     `json:"batch_size"`
-	LocalEpochs   int     `json:"passes"` // passes over a device's images per round
+	LocalEpochs   int     `json:"passes"` // number of passes over a device's images per round
 	Hidden        int     `json:"hidden"`
 	Concentration float64 `json:"concentration"` // parameter of the Dirichlet split
 	Rounds        int     `json:"rounds"`
@@ -42,8 +42,8 @@ func (f *fashionRuns) problem(o Options, by datasets.Split) (*data.Problem[float
 		rand.New(rand.NewPCG(o.Seed, 0)))
 }
 
-// experiment returns a simulation of federated averaging in which each device takes LocalEpochs passes over its images
-// per round.
+// experiment returns a simulation of federated averaging. In each round, each device takes LocalEpochs passes over its
+// images.
 func (f *fashionRuns) experiment(o Options, problem *data.Problem[float32]) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, f.Runs, o.fullOrQuickCount(f.Rounds, 2), min(10,
@@ -59,8 +59,8 @@ func (f *fashionRuns) experiment(o Options, problem *data.Problem[float32]) sim.
 	return e
 }
 
-// run records the accuracy of an experiment and its mean over the last half of the rounds, because with heterogeneous
-// devices the accuracy fluctuates.
+// run records the accuracy of an experiment. It also records the mean accuracy over the last half of the rounds,
+// because the accuracy fluctuates if the devices have different data.
 func (f *fashionRuns) run(ctx context.Context, r *Report, key string, e sim.Experiment,
 	problem *data.Problem[float32]) (last, late estimate, curve plot.Curve, err error) {
 	got, err := sim.RunInstances(ctx, e,
@@ -112,7 +112,7 @@ func (f *fashionExperiment) Run(ctx context.Context, o Options) (*Report, error)
 		case o.Quick:
 			r.find(aboveChanceFinding(string(by), last))
 		case f.fashionRuns == defaultFashion().fashionRuns:
-			most := 0.01 // tolerance; larger if devices differ and accuracy fluctuates
+			most := 0.01 // tolerance; larger if the devices have different data, because the accuracy then fluctuates
 			a := last
 			if by != datasets.IID {
 				most, a = 0.04, late
@@ -151,8 +151,8 @@ func (f *fashionRules) About() About {
 		"Reddi et al. 2021; Yin et al. 2018; data: Xiao et al. 2017"}
 }
 
-// Run implements Experiment. It reports the accuracy of each rule and optimiser. It claims only that the default rule
-// costs no accuracy and that all of them learn.
+// Run implements Experiment. Run reports the accuracy of each rule and optimiser. It claims only that the default rule
+// does not reduce the accuracy, and that all rules and optimisers learn.
 func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: f.About()}
 	problem, err := f.problem(o, datasets.Dirichlet)
@@ -174,7 +174,7 @@ func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 		if o.Quick {
 			r.find(aboveChanceFinding(key, late))
 		} else {
-			least := 0.5 // random guessing has 0.1; krum uses one update per round
+			least := 0.5 // guessing gives 0.1; the limit is low, because krum uses only one update per round
 			if key == "default" {
 				least = mean.mean - 0.02
 			}
@@ -187,7 +187,8 @@ func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 	for _, c := range ruleCases() {
 		e := f.experiment(o, problem)
 		if e.Aggregation = c.Config; c.Rule == rule.CenteredClipping {
-			e.Aggregation.ClippingRadius *= 10 // updates are longer with 79,510 parameters instead of 258
+			// the norm of updates grows with the number of parameters, which is 79,510 instead of 258
+			e.Aggregation.ClippingRadius *= 10
 		}
 		if err := try(c.Key, e); err != nil {
 			return nil, err

@@ -17,7 +17,7 @@ type faultKind string
 
 const (
 	faultOffset faultKind = "offset" // a constant offset, positive or negative
-	faultNoise  faultKind = "noise"  // normal noise on each reading
+	faultNoise  faultKind = "noise"  // normally distributed noise on each reading
 )
 
 // faultyRow is a row of the held-out year. fault is the number of the fault that the row contains, from 1; 0 means
@@ -69,15 +69,15 @@ func (s *stationDataset) rows(hours []air.StationHour) (grid.MadeRows, error) {
 	return air.Rows(hours, s.features, "", false)
 }
 
-// injectFaults returns the rows of the held-out year (a quarter of it in a quick run) with one simulated fault after
-// another at each station. Each fault affects a random sensor, half to one and a half of the mean gap lies between two
-// faults, and a row is faulty if a fault changes it.
+// injectFaults returns the rows of the held-out year, or of a quarter of it in a quick run, with simulated faults. At
+// each station, one fault follows the other. The gap between two faults is random, from half the mean gap to one and a
+// half times the mean gap. Each fault affects a random sensor. A row is faulty if a fault changes the row.
 func (s *stationDataset) injectFaults(p injectedFaults, o Options) (rows []faultyRow, err error) {
 	faults, n := 0, len(s.features)
 	for k, of := range s.streams {
 		rng := rand.New(rand.NewPCG(o.Seed, uint64(k)))
 		hours := of.HeldOutHours[:o.fullOrQuickCount(len(of.HeldOutHours), len(of.HeldOutHours)/4)]
-		// latest: number of the last fault at or before each hour
+		// The map latest contains, for each hour, the number of the last fault that started at or before this hour.
 		ill, latest := slices.Clone(hours), map[int64]int{}
 		for at := s.gap(rng); at+s.of.FaultHours < len(hours); at += s.of.FaultHours + s.gap(rng) {
 			faults++

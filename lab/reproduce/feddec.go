@@ -12,32 +12,33 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// feddecExperiment compares FedDec with FedAvg (Algorithm 1 with W = I, without mixing) on the regression problem of
-// the FedDec paper, Fig. 4. It varies the radius of the geographic graph, with the same positions, and the number H of
-// local steps between server rounds.
+// feddecExperiment compares FedDec with FedAvg on the regression problem of Fig. 4 in the FedDec paper. FedAvg is
+// Algorithm 1 of that paper without mixing, that is, with the identity as mixing matrix W. The experiment varies the
+// radius of the geographic graph, with the same positions, and the number H of local steps between server rounds.
 type feddecExperiment struct {
 	Subject About `json:"-"`
 
-	Agents int `json:"agents"` // n
-	// participants per server round, drawn with replacement; K in the paper
+	Agents int `json:"agents"` // number of agents (n in the paper)
+	// Participants is the number of agents per server round, drawn with replacement (K in the paper).
 	Participants int     `json:"participants"`
-	Inputs       int     `json:"inputs"`     // d
-	Rows         int     `json:"rows"`       // M
-	Deviation    float64 `json:"deviation"`  // standard deviation of the elements of the matrices X_i
-	Base         float64 `json:"base"`       // base of the factors c_i = Base^i
-	BatchSize    int     `json:"batch_size"` // rows per step, m in the paper; 0 means all rows
+	Inputs       int     `json:"inputs"`    // number of features (d in the paper)
+	Rows         int     `json:"rows"`      // number of rows per agent (M in the paper)
+	Deviation    float64 `json:"deviation"` // standard deviation of the elements of the feature matrices X_i
+	// base of the factors c_i = Base^i, by which the targets of agent i are multiplied
+	Base      float64 `json:"base"`
+	BatchSize int     `json:"batch_size"` // number of rows per local step (m in the paper); 0 means all rows
 
 	Radii       []float64           `json:"radii"`
 	Weights     spec.EdgeWeightRule `json:"weights"`
 	LinkUp      float64             `json:"link_up"` // probability that a link is up in a step
 	ServerEvery []int               `json:"server_every"`
-	// number T of local steps; results use the last server round
+	// Iterations is the number T of local steps. The results use the model of the last server round.
 	Iterations int `json:"iterations"`
-	Instances  int `json:"instances"` // number of problems, each with its own positions
-	Runs       int `json:"runs"`      // runs per instance
+	Instances  int `json:"instances"` // number of random problems, each with different positions of the agents
+	Runs       int `json:"runs"`      // number of runs per random problem
 }
 
-// defaultFedDec returns the default instance of the experiment `feddec`.
+// defaultFedDec returns the experiment `feddec` with its default settings.
 func defaultFedDec() *feddecExperiment {
 	return &feddecExperiment{
 		Subject: About{"feddec", "FedDec has a smaller error than FedAvg. Its advantage grows with the time between " +
@@ -50,7 +51,7 @@ func defaultFedDec() *feddecExperiment {
 	}
 }
 
-// defaultFedDecFailures returns the default instance of the experiment `feddec-failures`.
+// defaultFedDecFailures returns the experiment `feddec-failures` with its default settings.
 func defaultFedDecFailures() *feddecExperiment {
 	f := defaultFedDec()
 	f.Subject = About{"feddec-failures",
@@ -88,7 +89,8 @@ type feddecInstance struct {
 	mixings []*graph.MixingMatrix
 }
 
-// newInstances returns the instances. Positions are redrawn until the graph of the smallest radius is connected.
+// newInstances returns the random problems with their graphs. The positions are drawn again until the graph with the
+// smallest radius is connected.
 func (f *feddecExperiment) newInstances(o Options) ([]feddecInstance, error) {
 	if err := f.validate(); err != nil {
 		return nil, err
@@ -149,8 +151,9 @@ func (f *feddecExperiment) experiment(o Options, runs, h int) sim.Experiment {
 	return e
 }
 
-// simulate runs all instances with h steps between server rounds, on the graphs of one radius or, if radius is −1,
-// without mixing. It records only steps that end with a server round, when all agents have the same model.
+// simulate runs all instances with h local steps between server rounds, on the graphs of one radius. If radius is −1,
+// it simulates no mixing. It records only the steps that end with a server round, because all agents then have the same
+// model.
 func (f *feddecExperiment) simulate(ctx context.Context, o Options, fields []feddecInstance, h,
 	radius int) (*feddecRiskCurve, error) {
 	runs := o.fullOrQuickCount(f.Runs, 1)

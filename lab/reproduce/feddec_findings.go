@@ -11,14 +11,16 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// feddecRiskCurve contains the logarithm of the relative error (f(z̄_t) − f*)/(f(0) − f*) over the steps t. It holds
-// the mean over the runs for each instance.
+// feddecRiskCurve contains the logarithm of the relative error (f(z̄_t) − f*)/(f(0) − f*) as a function of the local
+// step t. f is the loss, f* its minimum and z̄_t the mean model of the agents. For each instance, the curve holds the
+// mean over the runs.
 type feddecRiskCurve struct {
 	serverEvery   int
 	radius        int // index of the radius; −1 means no mixing (W = I)
 	t             []int
-	logRiskRatios [][]float64 // [record][instance]
-	// health is the share of iterations in which each of the first run's links was up; nil without links.
+	logRiskRatios [][]float64 // logarithm of the relative error, indexed by record and instance
+	// health is the share of iterations in which each link of the first run was up. health is nil if there are no
+	// links.
 	health []float64
 }
 
@@ -46,8 +48,8 @@ func newFedDecTrack(r *sim.Result, fields []feddecInstance, h, radius int) *fedd
 // last returns the final logarithm of the relative error for each instance.
 func (t *feddecRiskCurve) last() []float64 { return t.logRiskRatios[len(t.logRiskRatios)-1] }
 
-// geometric returns the geometric mean of values, computed from their logarithms. The half-width is the distance to the
-// upper end of the 95 % interval.
+// geometric returns the geometric mean of some values, computed from their logarithms. The half-width of the result is
+// the distance to the upper end of the 95 % confidence interval.
 func geometric(logs []float64) estimate {
 	mean, half := theory.Interval95(logs)
 	return estimate{math.Exp(mean), math.Exp(mean) * math.Expm1(half)}
@@ -62,12 +64,13 @@ func minus(a, b []float64) []float64 {
 	return c
 }
 
-// report compares the curves. They are sorted by steps between server rounds, and then FedAvg comes before FedDec by
-// radius.
+// report compares the curves. The curves are sorted by the number of steps between server rounds. For each number, the
+// curve of FedAvg comes first, followed by the curves of FedDec in the order of the radius.
 func (f *feddecExperiment) report(fields []feddecInstance, tracks []*feddecRiskCurve) (*Report, error) {
 	r := &Report{About: f.Subject}
 	perH := len(f.Radii) + 1
-	gains := make([][][]float64, len(f.Radii)) // [radius][H][instance] ln(error of FedAvg / error of FedDec)
+	// ln(error of FedAvg / error of FedDec), indexed by radius, number of steps H and instance
+	gains := make([][][]float64, len(f.Radii))
 	for i, h := range f.ServerEvery {
 		fedavg := tracks[i*perH]
 		f.value(r, fmt.Sprintf("fedavg_H%d_t%d", h, fedavg.t[len(fedavg.t)-1]), fedavg.last())
@@ -117,8 +120,8 @@ func (f *feddecExperiment) findRatioAboveOne(r *Report, what string, logs []floa
 		Expected: expected, Holds: mean > half})
 }
 
-// connectivity stores the second eigenvalue |λ̂₂| and the constant α of the FedDec paper, averaged over instances. It
-// returns α for each radius.
+// connectivity stores the second eigenvalue |λ̂₂| of the mixing matrix and the constant α of the FedDec paper, averaged
+// over the instances. connectivity returns α for each radius.
 func (f *feddecExperiment) connectivity(r *Report, fields []feddecInstance) []float64 {
 	var alphas []float64
 	for j := range f.Radii {
@@ -136,7 +139,7 @@ func (f *feddecExperiment) connectivity(r *Report, fields []feddecInstance) []fl
 	return alphas
 }
 
-// linksUp adds the finding that links were up with the expected frequency.
+// linksUp adds a finding that the links were up with the expected frequency.
 func (f *feddecExperiment) linksUp(r *Report, tracks []*feddecRiskCurve) {
 	for _, t := range tracks {
 		share := 0.0

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/plot"
 )
 
-// smallFedDec returns an instance with ten agents and fewer iterations.
+// smallFedDec returns the experiment with ten agents and fewer iterations.
 func smallFedDec() *feddecExperiment {
 	f := defaultFedDec()
 	f.Agents, f.Inputs, f.Base = 10, 8, 1.5
@@ -38,12 +38,12 @@ func TestFedDec(t *testing.T) {
 	failing := smallFedDec()
 	failing.Weights, failing.LinkUp, failing.Iterations, failing.BatchSize = "metropolis", 0.5, 777, 3
 	r = check(t, failing)
-	if _, ok := r.Values.Get("feddec_r0.4_H50_t750"); !ok { // values are read where t mod H = 0
+	if _, ok := r.Values.Get("feddec_r0.4_H50_t750"); !ok { // values are recorded only in iterations t with t mod H = 0
 		t.Errorf("no value at t = 750 among %q", r.Values.Keys())
 	}
 }
 
-// TestFedDecWithoutNeighbours checks that the claim is refuted if no message between neighbours arrives.
+// TestFedDecWithoutNeighbours checks that the experiment refutes its claim if no messages between neighbours arrive.
 func TestFedDecWithoutNeighbours(t *testing.T) {
 	f := smallFedDec()
 	f.Weights, f.LinkUp = "metropolis", 1e-12

@@ -11,8 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// bound adds a finding that the error of FedDec stays below the bound of Theorem 1 of the FedDec paper, which does not
-// apply to FedAvg. With failing links, the constant α is computed from |λ₂(E[W^t W^tᵀ])|.
+// bound adds a finding that the error of FedDec stays below the bound of Theorem 1 in the FedDec paper. The theorem
+// does not apply to FedAvg. If links fail, the constant α is computed from |λ₂(E[W^t W^tᵀ])|, the second eigenvalue of
+// the expected squared mixing matrix.
 func (f *feddecExperiment) bound(r *Report, fields []feddecInstance, tracks []*feddecRiskCurve) error {
 	bounds := make([]theory.FedDec, len(fields))
 	for i, in := range fields {
@@ -42,7 +43,8 @@ func (f *feddecExperiment) bound(r *Report, fields []feddecInstance, tracks []*f
 }
 
 // theory returns the constants of Theorem 1 for a problem. It computes the gradient norm G² and the gradient variance
-// σ̄² at z¹ = 0, where the gradients of single rows are by far the largest, because ‖Y_i‖ grows to 2ⁿ.
+// σ̄² at the initial parameters z¹ = 0. There, the gradients of single rows are by far the largest, because the norms
+// of the targets Y_i grow to 2ⁿ.
 func (f *feddecExperiment) theory(p *data.Problem[float64]) (theory.FedDec, error) {
 	var problem theory.Regression
 	load := p.Loader(nil)

@@ -36,12 +36,12 @@ func (h *harExperiment) About() About {
 		"McMahan et al. 2017; data: Anguita et al. 2013"}
 }
 
-// harReferenceAccuracy maps a round to the accuracy of an independent numpy implementation on the same rows.
+// harReferenceAccuracy contains, for some rounds, the accuracy of an independent numpy implementation on the same rows.
 var harReferenceAccuracy = map[int]float64{20: 0.924, 50: 0.932, 100: 0.933}
 
 const (
-	harCentralReferenceAccuracy = 0.954 // logistic regression on all rows
-	harLocalReferenceAccuracy   = 0.761 // training on one device, mean over 21 devices
+	harCentralReferenceAccuracy = 0.954 // accuracy of logistic regression on all rows
+	harLocalReferenceAccuracy   = 0.761 // accuracy of training on one device alone, mean over 21 devices
 )
 
 // Run implements Experiment.
@@ -84,8 +84,8 @@ func (h *harExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, h.compareWithoutFederation(ctx, r, e, problem, last)
 }
 
-// compareWithoutFederation trains one model per device, and one model on all rows. Each takes as many local steps as an
-// agent that participates in every round.
+// compareWithoutFederation trains one model per device, and one model on the rows of all devices. Each model is trained
+// with as many local steps as an agent takes that participates in every round.
 func (h *harExperiment) compareWithoutFederation(ctx context.Context, r *Report, e sim.Experiment,
 	problem *data.Problem[float32],
 	together estimate) error {
@@ -133,7 +133,7 @@ func (h *harExperiment) compareWithoutFederation(ctx context.Context, r *Report,
 	return nil
 }
 
-// isDefault reports whether the settings are the default ones, apart from file, runs and rounds.
+// isDefault reports whether all settings except file, runs and rounds have their default values.
 func (h *harExperiment) isDefault() bool {
 	d := *defaultHAR()
 	d.File, d.Runs, d.Rounds = h.File, h.Runs, h.Rounds

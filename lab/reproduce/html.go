@@ -25,7 +25,7 @@ func writeHTML(w io.Writer, o Options, outcomes []Outcome) error {
 	t, err := template.New("report").Funcs(template.FuncMap{
 		"svg": func(p Plot) (template.HTML, error) {
 			drawn, err := p.SVG()
-			_, element, _ := bytes.Cut(drawn, []byte("?>")) // without the XML declaration
+			_, element, _ := bytes.Cut(drawn, []byte("?>")) // remove the XML declaration
 			return template.HTML(element), err
 		},
 		"number": func(v *Values, key string) string {

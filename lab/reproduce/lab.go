@@ -19,19 +19,19 @@ import (
 // cases, with exact values.
 type LabExperiment struct {
 	Subject      About      `json:"-"`
-	Inputs       int        `json:"inputs"`        // M
-	RegressorVar float64    `json:"regressor_var"` // σ_h²
-	NoiseVar     float64    `json:"noise_var"`     // σ_v²
-	StepSize     float64    `json:"step_size"`     // μ
+	Inputs       int        `json:"inputs"`        // number of features (M)
+	RegressorVar float64    `json:"regressor_var"` // variance σ_h² of the regressors
+	NoiseVar     float64    `json:"noise_var"`     // variance σ_v² of the observation noise
+	StepSize     float64    `json:"step_size"`     // step size μ
 	BatchSize    int        `json:"batch_size"`
 	Cases        []LabCase  `json:"cases"`
 	Claims       []LabClaim `json:"claims"`
-	Runs         int        `json:"runs"`   // runs per case, each on its own problem
-	Window       int        `json:"window"` // rounds per run over which the settled error is averaged
+	Runs         int        `json:"runs"`   // number of runs per case, each with a different random problem
+	Window       int        `json:"window"` // number of rounds per run over which the steady-state error is averaged
 }
 
-// LabCase is one case: the numbers of agents, participants and local steps, and the variance σ_w² between the agents'
-// optima.
+// LabCase is one case of the experiment: the numbers of agents, participants and local steps, and the variance σ_w² of
+// the agents' optima around their mean.
 type LabCase struct {
 	Agents       int     `json:"agents"`
 	Participants int     `json:"participants"`
@@ -56,7 +56,7 @@ func (c LabCase) String() string {
 	return fmt.Sprintf("K = %d, L = %d, E = %d, σ_w² = %v", c.Agents, c.Participants, c.LocalSteps, c.Spread)
 }
 
-// short returns a text with the settings in which c differs from other cases.
+// short returns a text with those settings of c that differ between the cases.
 func (l *LabExperiment) short(c LabCase) string {
 	var parts []string
 	for _, p := range []struct {
@@ -147,8 +147,8 @@ func (l *LabExperiment) theory(c LabCase) theory.Lab {
 		Agents:    c.Agents, Participants: c.Participants, LocalSteps: c.LocalSteps, Spread: c.Spread}
 }
 
-// start returns the expected squared error E‖w⁰ − w_0‖² of the initial model w_0 = 0, where w⁰ is the mean of K optima
-// around 𝟙.
+// start returns the expected squared error E‖w⁰ − w_0‖² of the initial model w_0 = 0. The optimum w⁰ is the mean of K
+// random optima around the vector 𝟙 of ones.
 func (l *LabExperiment) start(c LabCase) float64 {
 	return float64(l.Inputs) * (1 + c.Spread/float64(c.Agents))
 }

@@ -8,7 +8,7 @@ import (
 
 func TestLabs(t *testing.T) {
 	for _, l := range []*LabExperiment{linearGain(), lab1(), lab2(), Lab3(), Lab4(), async()} {
-		for i, c := range l.Cases { // a fifth of the agents, for speed
+		for i, c := range l.Cases { // a fifth of the agents, to save time
 			l.Cases[i].Agents, l.Cases[i].Participants = max(1, c.Agents/5), max(1, c.Participants/5)
 		}
 		l.StepSize, l.Runs, l.Window = 0.03, 12, 300
@@ -30,7 +30,8 @@ func TestLabs(t *testing.T) {
 	}
 }
 
-// TestLabFromBelow starts closer to the optimum than the steady-state error; the burn-in takes as long.
+// TestLabFromBelow checks a run that starts closer to the optimum than the steady-state error. The burn-in must take as
+// long as from the other side.
 func TestLabFromBelow(t *testing.T) {
 	l := Lab4()
 	l.Inputs, l.StepSize, l.NoiseVar, l.Runs, l.Window = 2, 0.1, 50_000, 24, 500
@@ -58,8 +59,8 @@ func TestMSD(t *testing.T) {
 	check(t, other)
 	check(t, &steadyMSD{lmsSettings{Participants: 1, StepSize: 0.1, LocalSteps: []int{1}, BatchSizes: []int{1},
 		Regressors: [][]float64{{1}}, NoiseVar: []float64{0},
-		Optima: [][]float64{{0}}, Runs: 2, Window: 10}}) // the model never moves
-	near := *other // a step size at which the second moment settles far slower than the mean
+		Optima: [][]float64{{0}}, Runs: 2, Window: 10}}) // the initial model is the optimum, so the model never moves
+	near := *other // with this step size, the second moment settles far more slowly than the mean
 	near.StepSize = 2.7
 	exact, err := near.theory(true).SteadyState()
 	if err != nil || exact.Rate < 0.9 {
@@ -96,12 +97,12 @@ func TestBias(t *testing.T) {
 	b := defaultBias()
 	b.Runs, b.Window = 12, 1000
 	check(t, b)
-	// A single parameter, and numbers of steps that do not divide the step size exactly.
+	// Test a single parameter, with numbers of local steps that do not divide the step size without rounding.
 	check(t, &biasExperiment{lmsSettings{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7},
 		BatchSizes: []int{1, 1, 2},
 		NoiseVar:   []float64{0.1, 0.1, 0},
 		Regressors: [][]float64{{1}, {1}, {0.5}}, Optima: [][]float64{{1}, {2}, {-4}}, Runs: 12, Window: 2000}})
-	// One coordinate of the limit is 0.
+	// Test a problem in which one coordinate of the limit is 0.
 	check(t, &biasExperiment{lmsSettings{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1,
 		1},
 		NoiseVar:   []float64{0.1, 0.1},

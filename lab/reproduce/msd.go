@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// lmsSettings describes federated averaging of linear models with squared loss, as in equations (5.66)–(5.68) of ch. 5.
-// Agents may differ in steps, batch sizes, data distributions and optima.
+// lmsSettings describes federated averaging of linear models with squared loss, as in equations (5.66)–(5.68) in
+// chapter 5 of Vlaski and Sayed. Agents may differ in the number of steps, batch sizes, data distributions and optima.
 type lmsSettings struct {
 	Participants int         `json:"participants"`
 	StepSize     float64     `json:"step_size"`
@@ -23,9 +23,9 @@ type lmsSettings struct {
 	BatchSizes   []int       `json:"batch_sizes"`
 	Regressors   [][]float64 `json:"regressors"` // diagonal of each agent's regressor covariance R_k
 	NoiseVar     []float64   `json:"noise_var"`
-	Optima       [][]float64 `json:"optima"` // w_k⁰
+	Optima       [][]float64 `json:"optima"` // optimum w_k⁰ of each agent
 	Runs         int         `json:"runs"`
-	Window       int         `json:"window"` // rounds per run over which the settled error is averaged
+	Window       int         `json:"window"` // number of rounds per run over which the steady-state error is averaged
 }
 
 // theory returns the same problem for package theory, which computes the exact error.
@@ -94,10 +94,10 @@ func perAgent(numbers []int) sim.PerAgent {
 	return sim.Each(values...)
 }
 
-// steadyMSD reproduces problem 5.3 of ch. 5, the steady-state error of federated averaging.
+// steadyMSD reproduces problem 5.3 in chapter 5 of Vlaski and Sayed, the steady-state error of federated averaging.
 type steadyMSD struct{ lmsSettings }
 
-// defaultMSD returns the default instance of the experiment `msd`.
+// defaultMSD returns the experiment `msd` with its default settings.
 func defaultMSD() *steadyMSD {
 	m := &steadyMSD{lmsSettings{Participants: 7, StepSize: 0.02, Runs: 48, Window: 20_000}}
 	for k := range 20 {
@@ -122,7 +122,7 @@ func (m *steadyMSD) About() About {
 		"ch5 problem 5.3"}
 }
 
-// Run implements Experiment. It compares the measured error with the exact one, and checks that the first-order
+// Run implements Experiment. It compares the measured error with the exact error, and checks that the first-order
 // approximation deviates in proportion to the step size μ.
 func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := m.validate(); err != nil {
@@ -188,7 +188,7 @@ func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error
 	return nil
 }
 
-// relativeError returns (value − approximation)/approximation, or 0 if both are equal.
+// relativeError returns (value − approximation)/approximation, or 0 if the two numbers are equal.
 func relativeError(value, approximation float64) float64 {
 	if value == approximation {
 		return 0

@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// inParallel calls work for 0 … n−1 on all cores. It stops early and returns an error if ctx ends.
+// inParallel calls work with each index from 0 to n−1, on all CPU cores. If ctx ends, it stops early and returns an
+// error.
 func inParallel(ctx context.Context, n int, work func(i int)) error {
 	var next atomic.Int64
 	var group sync.WaitGroup

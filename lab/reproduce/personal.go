@@ -13,25 +13,25 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// personalExperiment compares personal models with one common model and with training on each device alone, on the
-// held-out rows of each device. It trains softmax regression and a network with one hidden layer on the activities of
-// package wisdm.
+// personalExperiment compares personal models with one common model and with training on each device alone. It measures
+// the accuracy on the held-out rows of each device. The models are softmax regression and a network with one hidden
+// layer. The data are the activities in package wisdm.
 type personalExperiment struct {
-	Participants int     `json:"participants"` // participants per round, of 27 devices
+	Participants int     `json:"participants"` // number of participants per round, out of 27 devices
 	StepSize     float64 `json:"step_size"`
 	BatchSize    int     `json:"batch_size"`
 	// Passes is the number of passes over a device's rows per round. If it is 0, LocalSteps determines the number of
 	// local steps.
 	Passes     int     `json:"passes"`
 	LocalSteps int     `json:"local_steps"`
-	Hidden     int     `json:"hidden"` // hidden units of the network
+	Hidden     int     `json:"hidden"` // number of hidden units of the network
 	Lambda     float64 `json:"lambda"` // penalty λ of the method Ditto
 	Finetune   int     `json:"finetune"`
 	Rounds     int     `json:"rounds"`
 	Runs       int     `json:"runs"`
 }
 
-// defaultPersonal returns the default instance of the experiment `personal`, which docs/EXPERIMENTS.md describes.
+// defaultPersonal returns the experiment `personal` with its default settings, which docs/EXPERIMENTS.md describes.
 func defaultPersonal() *personalExperiment {
 	return &personalExperiment{Participants: 10, StepSize: 0.1, BatchSize: 20, Passes: 5, LocalSteps: 5, Hidden: 32,
 		Lambda:   0.1,
@@ -48,7 +48,7 @@ func (p *personalExperiment) About() About {
 // personalCase is a row of the result table: a model and a training method.
 type personalCase struct {
 	model string // "softmax" or "mlp"
-	key   string // name of the method in report keys, after the model
+	key   string // name of the method in report keys, following the name of the model
 	name  string // name of the method in the figure
 	least float64
 	set   func(e *sim.Experiment)
@@ -56,7 +56,7 @@ type personalCase struct {
 
 func (p *personalExperiment) cases() []personalCase {
 	global := func(*sim.Experiment) {}
-	alone := func(e *sim.Experiment) { // no penalty, and all agents participate in every round
+	alone := func(e *sim.Experiment) { // trains without penalty, with all agents in every round
 		e.Personal.Method, e.Personal.DittoLambda, e.Participants.Count = spec.PersonalDitto, 0, 0
 	}
 	return []personalCase{

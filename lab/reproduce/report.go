@@ -9,7 +9,7 @@ import (
 // Report is the result of an experiment.
 type Report struct {
 	About
-	Holds    bool      `json:"holds"` // whether all findings hold
+	Holds    bool      `json:"holds"` // true if all findings hold
 	Values   Values    `json:"values"`
 	Findings []Finding `json:"findings"`
 	Plots    []Plot    `json:"-"`
@@ -19,7 +19,7 @@ type Report struct {
 type Finding struct {
 	What     string `json:"what"`     // measured quantity, such as "K = 100, E = 10: E‖w⁰ − w‖²"
 	Measured string `json:"measured"` // measured value, such as "2.31e-04 ± 0.05e-04"
-	Expected string `json:"expected"` // "2.29e-04"
+	Expected string `json:"expected"` // expected value, such as "2.29e-04"
 	Holds    bool   `json:"holds"`
 }
 

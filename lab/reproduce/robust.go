@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// robustExperiment measures the accuracy of each rule while some devices are dishonest. It trains softmax regression on
-// the activities of package wisdm and tests it on people without a device.
+// robustExperiment measures the accuracy of each aggregation rule while some devices are dishonest. It trains softmax
+// regression on the activities in package wisdm. The model is tested on people who have no device.
 type robustExperiment struct {
 	Attackers    int      `json:"attackers"` // number of dishonest devices; there are 27 devices
 	Participants int      `json:"participants"`
@@ -25,7 +25,7 @@ type robustExperiment struct {
 	Runs         int      `json:"runs"`
 }
 
-// defaultRobust returns the default instance of the experiment `robust`, with the results in docs/ROBUSTNESS.md.
+// defaultRobust returns the experiment `robust` with its default settings. docs/ROBUSTNESS.md contains the results.
 func defaultRobust() *robustExperiment {
 	return &robustExperiment{Attackers: 5, Participants: 10, StepSize: 0.1, BatchSize: 20, Steps: 5, Rounds: 100,
 		Runs: 8,
@@ -42,10 +42,10 @@ type ruleCase struct {
 	Key  string // name of the rule in report keys
 	Name string // name of the rule in the table
 	rule.Config
-	// minAccuracy is the accuracy that the rule must reach against claimedAttack. For the mean it is an upper limit,
-	// and 0 means no requirement.
+	// minAccuracy is the accuracy that the rule must reach against claimedAttack. For the rule mean, minAccuracy is an
+	// upper limit instead. Zero means that nothing is required.
 	minAccuracy  float64
-	mayTrailMean bool // true if it may be less accurate than the mean without attack
+	mayTrailMean bool // true if the rule may be less accurate than the mean when there is no attack
 }
 
 // ruleCases returns the rows of the table in docs/ROBUSTNESS.md.

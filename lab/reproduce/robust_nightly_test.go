@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of docs/ROBUSTNESS.md")
 
-// TestRobustnessPage checks that the page's table equals the output of `fedlab reproduce robust` and that its claims
-// hold.
+// TestRobustnessPage checks that the table in docs/ROBUSTNESS.md equals the output of `fedlab reproduce robust`, and
+// that the claims of the experiment hold.
 func TestRobustnessPage(t *testing.T) {
 	const path = "../../docs/ROBUSTNESS.md"
 	r, err := defaultRobust().Run(t.Context(), Options{Seed: 1})
@@ -43,7 +43,8 @@ func TestRobustnessPage(t *testing.T) {
 		if err := os.WriteFile(path, page, 0o666); err != nil {
 			t.Fatal(err)
 		}
-	case runtime.GOARCH == "amd64" && !bytes.Equal(old, table): // other processors differ in the last bits
+	// on other processors, the last bits of the results differ
+	case runtime.GOARCH == "amd64" && !bytes.Equal(old, table):
 		t.Errorf("%s has another table than\n%s", path, table)
 	}
 }

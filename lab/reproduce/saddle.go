@@ -17,28 +17,31 @@ import (
 // risk has a strict saddle point at 0, by federated averaging with different numbers of participants and initial
 // models.
 type saddleExperiment struct {
-	Means    [][]float64 `json:"means"`    // class mean m_k of each agent, for inputs h = γ·m_k + N(0, σ²I)
-	Variance float64     `json:"variance"` // σ²
+	// mean m_k of agent k's class +1; the inputs of class γ = ±1 are h = γ·m_k + noise N(0, σ²I)
+	Means    [][]float64 `json:"means"`
+	Variance float64     `json:"variance"` // variance σ² of the inputs
 	Hidden   int         `json:"hidden"`
-	Ridge    float64     `json:"ridge"` // ρ
+	Ridge    float64     `json:"ridge"` // factor ρ of the ridge penalty
 
 	Participants []int   `json:"participants"` // numbers of participants per round that are simulated
-	LocalSteps   int     `json:"local_steps"`  // E
+	LocalSteps   int     `json:"local_steps"`  // number of local steps E per round
 	BatchSize    int     `json:"batch_size"`
 	StepSize     float64 `json:"step_size"`
 	ResponseProb float64 `json:"response_prob"` // probability δ that an agent takes a local step
 	Start        float64 `json:"start"`         // value of all initial parameters away from the saddle
-	NoiseVar     float64 `json:"noise_var"`     // variance per coordinate of the noise v in a start at the saddle
+	// variance per coordinate of the noise that is added to a start at the saddle
+	NoiseVar float64 `json:"noise_var"`
 
 	Rounds int `json:"rounds"`
-	Steady int `json:"steady"` // first round of the averages of the risk J and of ‖∇J‖²
+	// first round that the averages of the risk J and of the squared gradient norm ‖∇J‖² include
+	Steady int `json:"steady"`
 	Runs   int `json:"runs"`
 	// Tau limits the instability of the final model relative to the instability at the saddle: λ_min(∇²J) ≥ −τ with τ =
 	// −Tau·λ_min(∇²J(0)), where λ_min is the smallest eigenvalue of the Hessian.
 	Tau float64 `json:"tau"`
 }
 
-// defaultSaddle returns the default instance of the experiment `saddle`.
+// defaultSaddle returns the experiment `saddle` with its default settings.
 func defaultSaddle() *saddleExperiment {
 	return &saddleExperiment{
 		Means: data.SaddleMeans(100, 5), Variance: 1, Hidden: 3, Ridge: 0.1,
@@ -73,8 +76,9 @@ type saddleCase struct {
 	saddleStart
 	participants int
 	*sim.Result
-	escapeRounds []float64 // first round with a risk of at most level in each run; +Inf if none
-	lambda       []float64 // smallest eigenvalue of ∇²J at the end of each run
+	// first round in which the risk is at most level, for each run; +Inf if there is no such round
+	escapeRounds []float64
+	lambda       []float64 // smallest eigenvalue of the Hessian ∇²J at the end of each run
 }
 
 func (c *saddleCase) name(what string) string {
@@ -192,8 +196,8 @@ func (s *saddleExperiment) simulate(ctx context.Context, o Options, start saddle
 	return c, nil
 }
 
-// firstCrossingRound returns the first round at which the values are at most level. It interpolates linearly between
-// records.
+// firstCrossingRound returns the first round at which the values are at most level. Between two records, it
+// interpolates linearly.
 func firstCrossingRound(rounds []int, values []float64, level float64) float64 {
 	for i, v := range values {
 		switch {

@@ -57,7 +57,7 @@ func (s *saddleExperiment) judge(r *Report, c *saddleCase, lowest float64) {
 		Holds:    slices.Min(c.lambda) >= s.Tau*saddle})
 }
 
-// average returns the mean over the runs. It returns NaN if a run is not finite.
+// average returns the mean over the runs. average returns NaN if a run is not finite.
 func average(runs []float64) estimate {
 	mean, half := theory.Interval95(runs)
 	if math.IsInf(mean, 0) {

@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim/data"
 )
 
-// smallSaddle returns an instance with six agents, two inputs, batches of two and different rates.
+// smallSaddle returns the experiment with six agents, two inputs, batches of two rows, and different response rates.
 func smallSaddle() *saddleExperiment {
 	s := defaultSaddle()
 	s.Means, s.Hidden, s.Participants = data.SaddleMeans(6, 2), 2, []int{1, 6}
@@ -29,7 +29,7 @@ func TestSaddle(t *testing.T) {
 	if v, ok := r.Values.Get("L1_zero_escape"); !ok || !math.IsNaN(v) {
 		t.Errorf("from the saddle without v it escapes at %v, %v", v, ok)
 	}
-	s.Rounds, s.Steady = 90, 60 // too few rounds to escape
+	s.Rounds, s.Steady = 90, 60 // too few rounds to leave the saddle
 	r, err := s.Run(t.Context(), Options{Quick: true, Seed: 1})
 	if err != nil {
 		t.Fatal(err)

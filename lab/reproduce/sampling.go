@@ -14,15 +14,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// samplingExperiment measures the variance of the mean of L out of K random vectors, for every L (Lemma 5.1 of ch. 5).
-// The coordinator's sampling code selects the vectors.
+// samplingExperiment measures the variance of the mean of L vectors that are sampled from K random vectors (Lemma 5.1
+// in chapter 5 of Vlaski and Sayed). samplingExperiment uses every L from 1 to K. The coordinator's own sampling code
+// selects the vectors.
 type samplingExperiment struct {
-	Means     [][]float64 `json:"means"`     // ā_k
+	Means     [][]float64 `json:"means"`     // mean ā_k of each random vector
 	Variances []float64   `json:"variances"` // variance of each vector, summed over its coordinates
-	Trials    int         `json:"trials"`    // trials for each L
+	Trials    int         `json:"trials"`    // number of trials for each sample size L
 }
 
-// defaultSampling returns the default instance of the experiment `sampling`.
+// defaultSampling returns the experiment `sampling` with its default settings.
 func defaultSampling() *samplingExperiment {
 	s := &samplingExperiment{Trials: 200_000}
 	for k := range 8 {
@@ -42,13 +43,13 @@ func (s *samplingExperiment) About() About {
 type samplingScheme struct {
 	key, what   string
 	sample      func([]wire.AgentID, int, *rand.Rand) []round.DrawnAgent
-	answersOnce bool // whether an agent drawn twice responds once with double weight
+	answersOnce bool // true if an agent that is drawn twice responds once with double weight
 	variance    func(int) float64
 }
 
-// Run implements Experiment. It uses every L from 1 to K without replacement, and with replacement, where an agent that
-// is drawn repeatedly sends one update per draw (keys with_L…) or, as in the FedDec paper, one update in total (keys
-// with_repeated_L…).
+// Run implements Experiment. It measures sampling without replacement and with replacement, for every sample size L
+// from 1 to K. With replacement, an agent may be drawn repeatedly. Such an agent sends either one update per draw (keys
+// with_L…) or, as in the FedDec paper, one update in total (keys with_repeated_L…).
 func (s *samplingExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("sampling: %w", err)

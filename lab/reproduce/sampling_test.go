@@ -27,8 +27,8 @@ func check(t *testing.T, e Experiment) *Report {
 	return r
 }
 
-// TestRepeatable checks that reports are the same on one core and on all, that they depend on the seed, and that
-// cancellation ends an experiment.
+// TestRepeatable checks that a report is the same on one core and on all cores, and that it depends on the seed.
+// Cancelling the context must end an experiment.
 func TestRepeatable(t *testing.T) {
 	lab := Lab4()
 	lab.Cases, lab.Runs, lab.Window = []LabCase{{4, 4, 1, 0.1}, {4, 2, 3, 0.1}}, 3, 50
@@ -88,9 +88,10 @@ func TestSampling(t *testing.T) {
 	}
 	other := &samplingExperiment{Means: [][]float64{{1}, {2}, {5}}, Variances: []float64{3, 0, 1}, Trials: 5000}
 	check(t, other)
-	// without replacement the result is deterministic
+	// Without replacement, the sample contains both vectors, so the result is deterministic.
 	check(t, &samplingExperiment{Means: [][]float64{{1.1}, {2.3}}, Variances: []float64{0, 0}, Trials: 5000})
-	alone := check(t, &samplingExperiment{Means: [][]float64{{1.1}}, Variances: []float64{0}, Trials: 10}) // all zero
+	// every measured value must be zero
+	alone := check(t, &samplingExperiment{Means: [][]float64{{1.1}}, Variances: []float64{0}, Trials: 10})
 	for _, p := range alone.Plots {
 		if _, err := p.SVG(); err != nil {
 			t.Error(err)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Set changes a setting of an experiment, where key is the JSON name of the setting and value is JSON or a plain word.
-// A list replaces the previous list completely, and the error for an unknown key lists the known keys.
+// Set changes a setting of an experiment. key is the JSON name of the setting, and value is JSON or a plain word. A
+// list replaces the previous list completely. If the key is unknown, the error lists the known keys.
 func Set(e Experiment, key, value string) error {
 	text := json.RawMessage(value)
 	if !json.Valid(text) {
@@ -45,7 +45,7 @@ func keysOf(e Experiment) []string {
 		err = json.Unmarshal(text, &fields)
 	}
 	if err != nil {
-		panic("reproduce: " + err.Error()) // cannot fail: an experiment is plain data
+		panic("reproduce: " + err.Error()) // cannot fail, because the fields of an experiment are plain data
 	}
 	keys := make([]string, 0, len(fields))
 	for key := range fields {

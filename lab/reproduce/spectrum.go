@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// spectrumExperiment computes |λ₂|², the squared second eigenvalue of mixing matrices, on connected geographic and
-// random graphs (FedDec paper, Table 1).
+// spectrumExperiment computes |λ₂|², the squared second eigenvalue of mixing matrices, for connected geographic graphs
+// and connected random graphs (Table 1 of the FedDec paper).
 type spectrumExperiment struct {
 	Nodes         []int     `json:"nodes"`
 	Radii         []float64 `json:"radii"`         // radii of geographic graphs in the unit square
@@ -23,7 +23,7 @@ type spectrumExperiment struct {
 	Realisations  int       `json:"realisations"`  // number of random graphs per table cell
 }
 
-// defaultSpectrum returns the default instance of the experiment `spectrum`.
+// defaultSpectrum returns the experiment `spectrum` with its default settings.
 func defaultSpectrum() *spectrumExperiment {
 	return &spectrumExperiment{
 		Nodes: []int{10, 20, 40}, Radii: []float64{0.35, 0.5, 0.65}, Probabilities: []float64{0.3, 0.5, 0.7},
@@ -37,7 +37,7 @@ func (s *spectrumExperiment) About() About {
 		"Table 1 uses the best constant weights.", "feddec Table 1"}
 }
 
-// documentedEigenvalues contains Table 1 of the FedDec paper, whose values are means over ten graphs.
+// documentedEigenvalues contains the values of Table 1 in the FedDec paper. Each value is a mean over ten graphs.
 var documentedEigenvalues = map[string]float64{
 	"geo_r0.35_n10": 0.78, "geo_r0.35_n20": 0.87, "geo_r0.35_n40": 0.83,
 	"geo_r0.5_n10": 0.7, "geo_r0.5_n20": 0.64, "geo_r0.5_n40": 0.56,
@@ -73,13 +73,13 @@ func (s *spectrumExperiment) kinds() []graphKind {
 	}
 }
 
-// spectrumCell is a cell of the table. It holds |λ₂|² for each rule and each random graph, on the same graphs for all
-// rules, and NaN if the fastest weights of a graph cannot be computed.
+// spectrumCell is a cell of the table. It holds the squared second eigenvalue |λ₂|² for each rule and each random
+// graph. All rules use the same graphs. The value is NaN if the fastest weights of a graph cannot be computed.
 type spectrumCell struct {
 	kind              graphKind
 	level             float64
 	nodes             int
-	secondEigenvalues [][]float64 // [rule][realisation]
+	secondEigenvalues [][]float64 // squared second eigenvalue |λ₂|², indexed by rule and random graph
 }
 
 func (c *spectrumCell) key() string {
@@ -95,7 +95,7 @@ func (c *spectrumCell) hasRuleWeights(rule int) bool {
 	return !slices.ContainsFunc(c.secondEigenvalues[rule], math.IsNaN)
 }
 
-// realise draws random graph i and computes |λ₂|² for all rules.
+// realise draws random graph number i and computes the squared second eigenvalue |λ₂|² for all rules.
 func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 	g, err := c.kind.draw(c.nodes, c.level, rng)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 	return nil
 }
 
-// Run implements Experiment. Each random graph has a separate random generator.
+// Run implements Experiment. Each random graph is drawn with its own random generator.
 func (s *spectrumExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if s.Realisations < 2 || slices.ContainsFunc(s.Nodes, func(n int) bool { return n < 2 }) {
 		return nil, errors.New("spectrum: requires at least two realisations of graphs with at least two nodes")

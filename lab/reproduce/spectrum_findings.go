@@ -11,13 +11,13 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// estimate returns the mean of |λ₂|² over the graphs of the cell, for one rule.
+// estimate returns the mean of the squared second eigenvalue |λ₂|² over the graphs of the cell, for one rule.
 func (c *spectrumCell) estimate(rule int) estimate {
 	mean, half := theory.Interval95(c.secondEigenvalues[rule])
 	return estimate{mean, half}
 }
 
-// report evaluates the cells, which are in the order of s.cells.
+// report evaluates the cells and returns the report. The cells must be in the order of s.cells.
 func (s *spectrumExperiment) report(cells []*spectrumCell) *Report {
 	r := &Report{About: s.About()}
 	for k, rule := range spectrumRules {
@@ -82,9 +82,9 @@ func (s *spectrumExperiment) judge(r *Report, c *spectrumCell) {
 		Expected: "< 1e-5", Holds: worst < 1e-5})
 }
 
-// documentError returns the standard error of the difference between the mean in the FedDec paper and our mean, and the
-// difference in standard errors. It assumes that both means have the same spread and that the paper rounds to two
-// digits.
+// documentError compares the mean in the FedDec paper with our mean. It returns the standard error of the difference
+// (standard), and the difference divided by the standard error (z). It assumes that both means have the same variance,
+// and that the paper rounds to two digits.
 func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 	const rounding = 0.01
 	mean, sd := stat.MeanStdDev(c.secondEigenvalues[rule], nil)
@@ -92,8 +92,8 @@ func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 	return standard, (documentedEigenvalues[c.key()] - mean) / standard
 }
 
-// fit compares the whole table with the FedDec paper by the mean deviation of all cells in standard errors. Unlike a
-// single cell, the mean deviation can distinguish the best constant weights from other rules.
+// fit compares the whole table with the FedDec paper. The criterion is the mean deviation of all cells in standard
+// errors. Unlike the deviation of a single cell, it can distinguish the best constant weights from other rules.
 func (s *spectrumExperiment) fit(r *Report, cells []*spectrumCell) {
 	cells = slices.DeleteFunc(slices.Clone(cells),
 		func(c *spectrumCell) bool { return documentedEigenvalues[c.key()] == 0 })
@@ -118,8 +118,8 @@ func (s *spectrumExperiment) fit(r *Report, cells []*spectrumCell) {
 	}
 }
 
-// plotNodes plots the best constant weights over the graph parameter: one curve per number of nodes, and the points of
-// the FedDec paper.
+// plotNodes plots the result for the best constant weights over the parameter of the graphs. It draws one curve per
+// number of nodes, and the values of the FedDec paper as points.
 func (s *spectrumExperiment) plotNodes(kind graphKind, cells []*spectrumCell) plot.Figure {
 	f := plot.Figure{Title: kind.what + " graphs, best constant weights", X: plot.Axis{Label: kind.parameter},
 		Y: plot.Axis{Label: "|λ₂|²"}}
@@ -143,7 +143,8 @@ func (s *spectrumExperiment) plotNodes(kind graphKind, cells []*spectrumCell) pl
 	return f
 }
 
-// plotRules plots all edge weight rules over the graph parameter, for the median number of nodes.
+// plotRules plots the results of all edge weight rules over the parameter of the graphs, for the median number of
+// nodes.
 func (s *spectrumExperiment) plotRules(kind graphKind, cells []*spectrumCell) plot.Figure {
 	sorted := slices.Sorted(slices.Values(s.Nodes))
 	n := sorted[len(sorted)/2]

@@ -17,7 +17,7 @@ func TestSpectrum(t *testing.T) {
 	}
 }
 
-// TestSpectrumOfManyEdges checks that the other rules are measured if the fastest weights cannot be computed.
+// TestSpectrumOfManyEdges checks that the experiment measures the other rules if it cannot compute the fastest weights.
 func TestSpectrumOfManyEdges(t *testing.T) {
 	r := check(t, &spectrumExperiment{Nodes: []int{70}, Probabilities: []float64{0.9}, Realisations: 2})
 	if v, ok := r.Values.Get("best_random_p0.9_n70"); !ok || v <= 0 {
@@ -28,7 +28,7 @@ func TestSpectrumOfManyEdges(t *testing.T) {
 	}
 }
 
-// TestSpectrumKeys checks that the default instance sets every value of docs/EXPERIMENTS.md.
+// TestSpectrumKeys checks that the report of the default settings contains every value that docs/EXPERIMENTS.md names.
 func TestSpectrumKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole experiment")
@@ -53,10 +53,11 @@ func TestSpectrumKeys(t *testing.T) {
 	}
 }
 
-// TestSpectrumSeesAnotherRule checks that the comparison with the document distinguishes its rule from others.
+// TestSpectrumSeesAnotherRule checks that the comparison with the FedDec paper can distinguish the paper's edge weight
+// rule from other rules.
 func TestSpectrumSeesAnotherRule(t *testing.T) {
 	defer func(rules []spectrumRule) { spectrumRules = rules }(spectrumRules)
-	spectrumRules = spectrumRules[1:] // metropolis in place of the document's rule
+	spectrumRules = spectrumRules[1:] // use the rule metropolis instead of the paper's rule
 	s := defaultSpectrum()
 	s.Nodes, s.Realisations = []int{10, 20}, 10
 	r, err := s.Run(context.Background(), Options{Seed: 1})

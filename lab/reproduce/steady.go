@@ -9,18 +9,18 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim/data"
 )
 
-// msd is the name of the metric ‖w⁰ − w_i‖², the squared distance of the model from the optimum.
+// msd is the name of the metric ‖w⁰ − w_i‖², the squared distance of the model w_i from the optimum w⁰.
 const msd = "msd"
 
 // recordEvery is the number of rounds between two records. More frequent records add little, because successive errors
 // are strongly correlated.
 const recordEvery = 10
 
-// steadySimulation is a simulation of linear models (lecture, eq. (82); ch. 5, eq. (5.66)), with the first round at
-// which the error has settled.
+// steadySimulation is the simulation of a linear model, with the first round in which the error has settled. The model
+// is given by equation (82) of the lecture and equation (5.66) in chapter 5 of Vlaski and Sayed.
 type steadySimulation struct {
 	*sim.Result
-	from int // first settled round
+	from int // first round in which the error has settled
 }
 
 // simulateSteadyState simulates linear models and records the error and each coordinate of the model. If the optima are
@@ -51,7 +51,7 @@ func (s *steadySimulation) average(metric string) estimate {
 	return measured(s.Steady(metric, s.from))
 }
 
-// mean returns the average model over the settled rounds, by coordinate.
+// mean returns the average model over the settled rounds, with one estimate per coordinate.
 func (s *steadySimulation) mean(inputs int) []estimate {
 	var w []estimate
 	for j := range inputs {

@@ -12,26 +12,26 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// toyExperiment reproduces section 3.1 of Renard's notes: a linear classifier with squared loss (ŷ − y)² for two
-// classes, trained by Algorithm 1.
+// toyExperiment reproduces section 3.1 of Renard's notes. A linear classifier for two classes is trained by Algorithm 1
+// of the notes, with the squared loss (ŷ − y)² of the prediction ŷ for the target y.
 type toyExperiment struct {
-	Agents   int       `json:"agents"`   // M
-	Rows     int       `json:"rows"`     // rows per agent
-	Mean     []float64 `json:"mean"`     // mean of class +1; class −1 has its negative
+	Agents   int       `json:"agents"`   // number of agents (M)
+	Rows     int       `json:"rows"`     // number of rows per agent
+	Mean     []float64 `json:"mean"`     // mean of class +1; the mean of class −1 is its negative
 	Variance float64   `json:"variance"` // variance of each coordinate around the mean
 	// Skew is the difference of the share of class +1 between the last and the first agent. The share rises linearly
 	// from ½ − Skew/2 to ½ + Skew/2.
 	Skew float64 `json:"skew"`
 
-	StepSize  float64 `json:"step_size"`   // η
-	Steps     int     `json:"local_steps"` // τ
+	StepSize  float64 `json:"step_size"`   // step size η
+	Steps     int     `json:"local_steps"` // number of local steps τ per round
 	BatchSize int     `json:"batch_size"`
 	Rounds    int     `json:"rounds"`
-	Runs      int     `json:"runs"` // runs on the same rows
+	Runs      int     `json:"runs"` // number of runs; all runs use the same rows
 }
 
-// defaultToy returns the default instance of the experiment `toy`. The values are our choice, because Renard's notes
-// give none.
+// defaultToy returns the experiment `toy` with its default settings. Renard's notes do not specify them, so we chose
+// them.
 func defaultToy() *toyExperiment {
 	return &toyExperiment{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01,
 		Steps:     5,
@@ -44,7 +44,8 @@ func (y *toyExperiment) About() About {
 		"With federated averaging, a linear model with the squared loss learns to separate two classes.", "notes 3.1"}
 }
 
-// Run implements Experiment. It compares the measured models with their exact mean and second moment, given the rows.
+// Run implements Experiment. It compares the measured mean and second moment of the model with their exact values for
+// the given rows.
 func (y *toyExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if y.Agents < 1 || y.Rows < 1 || len(y.Mean) == 0 || y.Variance < 0 || y.Runs < 2 {
 		return nil, fmt.Errorf("toy: %d agents, %d rows, a mean of %d numbers, variance %v, %d runs: want at least "+
@@ -107,7 +108,7 @@ func (y *toyExperiment) judge(r *Report, p *data.Problem[float64], t *sim.Result
 			measured(t.At(coordinate(j), y.Rounds)),
 			means[y.Rounds][j], math.Inf(1))
 	}
-	early := y.Rounds // early round, in which the result depends on the local steps
+	early := y.Rounds // an early round, in which the result still depends on the number of local steps
 	for i, round := range t.Rounds {
 		if excess[round] < excess[0]/20 && i > 0 {
 			early = round

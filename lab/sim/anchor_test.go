@@ -9,8 +9,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestAnchors checks that the proximal term attracts to the last model of the server: the start of the round in fedavg,
-// the last server iteration in feddec. It compares with a manual computation of one agent's exact gradients.
+// TestAnchors checks the anchor of the proximal term, which attracts the model to the last model of the server. The
+// anchor is the model at the start of the round in fedavg, and the model of the last server iteration in feddec. The
+// test compares with a manual computation of one agent's exact gradients.
 func TestAnchors(t *testing.T) {
 	const mu, pull, every = 0.1, 1.5, 4
 	for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {

@@ -46,7 +46,7 @@ func TestAttacks(t *testing.T) {
 		{"all send a gradient", "constant:2", 4, gradients, []float64{-0.02, -0.02, -0.02}},
 		{"all go back", "signflip:1", 4, nil, times(truth, -1)},
 		{"all go back by gradients", "signflip:3", 4, gradients, times(gradient, -3)},
-		{"all learn from false targets", "labelflip", 4, nil, times(truth, -1)}, // starts at 0
+		{"all learn from false targets", "labelflip", 4, nil, times(truth, -1)}, // the initial model is 0
 		{"where nobody is honest liars send nothing", "inner", 4, nil, []float64{0, 0, 0}},
 		{"two against the mean of two", "inner:1", 2, nil, []float64{0, 0, 0}},
 		{"the median of four", "constant:1e30", 1, func(e *sim.Experiment) { e.Aggregation.Rule = rule.Median }, nil},
@@ -69,7 +69,7 @@ func TestAttacks(t *testing.T) {
 func TestLiarsOfARun(t *testing.T) {
 	e := sim.Default()
 	e.Agents, e.Participants.Count, e.Runs, e.Rounds = 8, 8, 6, 1
-	e.BatchSize = sim.Each(0) // all other inputs are the same in all runs
+	e.BatchSize = sim.Each(0) // exact gradients, so that the runs differ only in their dishonest agents
 	e.Data.Kind, e.Data.Rows, e.Data.Inputs = data.KindBlobs, 80, 2
 	e.Data.Model.Kind, e.Data.Model.Classes = spec.ModelSoftmax, 3
 	e.Attack, e.Attackers = "signflip:1", 2
@@ -85,7 +85,7 @@ func TestLiarsOfARun(t *testing.T) {
 		t.Errorf("all runs have the same liars: %v", first.Final)
 	}
 	e.Attack, e.Attackers, e.Runs = "noise:1", 8, 1
-	if x := run(t, e).Final[0][0]; x == 0 || math.Abs(x) > 2 { // mean of 8 agents
+	if x := run(t, e).Final[0][0]; x == 0 || math.Abs(x) > 2 { // mean of the noise of 8 agents
 		t.Errorf("noise gives %v", x)
 	}
 }

@@ -59,10 +59,12 @@ func numpyRounds(b *testing.B, python string, agents, inputs, threads int) func(
 	}
 }
 
-// BenchmarkNumpy compares the simulator with numpy, vectorised over the agents, in alternating turns. Each round has
-// 100 agents with one local step on fresh linear data in float64. x_numpy is the ratio of rounds per second,
-// x_numpy_cpu of rounds per second of processor time (medians of at least five turns). Use the latter on a busy
-// machine. NUMPY names a Python with numpy.
+// BenchmarkNumpy compares the simulator with a numpy program that is vectorised over the agents. The two programs take
+// turns. Each round has 100 agents with one local step on new samples of a linear model in float64.
+//
+// x_numpy is the ratio of rounds per second, and x_numpy_cpu is the ratio of rounds per second of CPU time. Both ratios
+// are medians of at least five turns. On a busy machine, use x_numpy_cpu. The environment variable NUMPY names a Python
+// interpreter with numpy.
 func BenchmarkNumpy(b *testing.B) {
 	python := os.Getenv("NUMPY")
 	if python == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// bareSteps takes local steps in handwritten code for this model: the reference for the simulator's speed.
+// bareSteps takes local steps of a linear model in handwritten code. Its speed is the reference for the simulator.
 func bareSteps(w, x, y []float32, n int, mu float32, rng *rand.Rand) {
 	for range n {
 		i := rng.IntN(len(y))
@@ -71,8 +71,9 @@ func median(times []float64) float64 {
 	return times[len(times)/2]
 }
 
-// BenchmarkFedAvg compares rounds of federated averaging (20 agents, E steps each, one core) with the same number of
-// bare steps and of the learner's own steps. of_bare and of_learner are the ratios of the medians. One op is one round.
+// BenchmarkFedAvg compares rounds of federated averaging, with 20 agents and E steps each on one core, with two
+// references: the same number of steps in bareSteps (of_bare) and in the learner (of_learner). Both metrics are ratios
+// of medians. One operation is one round.
 func BenchmarkFedAvg(b *testing.B) {
 	for _, steps := range []int{1, 5, 10} {
 		b.Run(fmt.Sprintf("E%d", steps), func(b *testing.B) {
@@ -108,8 +109,9 @@ func BenchmarkFedAvg(b *testing.B) {
 	}
 }
 
-// BenchmarkMillion compares rounds of a million participants on one core and on two, in turn. x_two is the ratio of the
-// fastest rounds, because other processes may disturb; MB is the memory from the system. One op is one round on each.
+// BenchmarkMillion compares rounds with a million participants on one core and on two cores, in alternation. x_two is
+// the ratio of the fastest rounds, because other processes may slow down some rounds. MB is the memory that the process
+// has obtained from the system. One operation is one round on each number of cores.
 func BenchmarkMillion(b *testing.B) {
 	for _, steps := range []int{1, 10} {
 		b.Run(fmt.Sprintf("E%d", steps), func(b *testing.B) {
@@ -128,8 +130,8 @@ func BenchmarkMillion(b *testing.B) {
 	}
 }
 
-// BenchmarkFedDec compares iterations of FedDec on one core and on two, for a ring of 100 agents with 10,000
-// parameters. x_two is the ratio of the fastest. One op is one iteration on each.
+// BenchmarkFedDec compares iterations of FedDec on one core and on two cores, for a ring of 100 agents with 10,000
+// parameters. x_two is the ratio of the fastest iterations. One operation is one iteration on each number of cores.
 func BenchmarkFedDec(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	e := Default()
@@ -157,8 +159,9 @@ func BenchmarkFedDec(b *testing.B) {
 	b.ReportMetric(slices.Min(times[0])/slices.Min(times[1]), "x_two")
 }
 
-// BenchmarkFewOfAMillion compares rounds of 50 participants out of a thousand agents and out of a million. x_slower is
-// the cost of the agents that are not drawn. One op is one round of each.
+// BenchmarkFewOfAMillion compares rounds with 50 participants out of one thousand agents and out of one million agents.
+// x_slower is the ratio of the durations. It shows the cost of agents that are not drawn. One operation is one round of
+// each kind.
 func BenchmarkFewOfAMillion(b *testing.B) {
 	few, many := fleet(b, 1000, 50, 10, 1), fleet(b, 1_000_000, 50, 10, 1)
 	var times [2][]float64

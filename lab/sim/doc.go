@@ -1,6 +1,6 @@
-// Package sim simulates the algorithms of the documents with many agents in one process. Local steps, sampling,
-// aggregation and mixing use the daemons' own code, so that the results also apply to them. In float32, a run gives
-// bit-identical parameters to a live federation with the same data, ids and seed.
+// Package sim simulates federated algorithms from several publications, with many agents in one process. Local steps,
+// sampling, aggregation and mixing use the same code as the daemons, so that the results also apply to the daemons. In
+// float32, a simulated run gives bit-for-bit the same parameters as a live federation with the same data, ids and seed.
 //
 // An [Experiment] determines a simulation completely. The simulator can create the learning problem itself:
 //
@@ -18,11 +18,12 @@
 //		return sim.Instance[float64]{Problem: p}, nil
 //	}, nil)
 //
-// The result contains all metrics that are known for the problem: `msd` ‖w⁰ − w‖², `excess_risk` J(w) − J(w⁰), `risk`
-// J(w), `gradient_norm2` ‖∇J(w)‖², and the problem's own metrics. `uplink_bytes` and `total_bytes` are the bytes sent
-// so far. For FedDec, `consensus` is (1/n)Σ‖z_i − z̄‖² before the server averages, and all other metrics are measured
-// at z̄. With Shadow, `shadow_excess_risk` is recorded. Record 0 is the start w_0; FedDec records z^t, and its start is
-// z¹.
+// The result contains all metrics that are known for the problem: the squared distance `msd` = ‖w⁰ − w‖² from the
+// optimum w⁰, `excess_risk` = J(w) − J(w⁰), `risk` = J(w), `gradient_norm2` = ‖∇J(w)‖², and the problem's own metrics.
+// `uplink_bytes` and `total_bytes` are the bytes sent so far. For FedDec, `consensus` is (1/n)Σ‖z_i − z̄‖², where z_i
+// are the agents' models and z̄ is their mean, before the server averages. All other metrics of FedDec are measured at
+// z̄. If RecordMeanIterate is set, `shadow_excess_risk` is also recorded. The first record is the initial model. It has
+// the number 0, or 1 for FedDec.
 //
 // The same experiment gives the same bits on any number of cores. An agent's generator depends only on the run, the
 // round and the agent, and updates are added in a fixed order. An agent exists only while its work of a round is

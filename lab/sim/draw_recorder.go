@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// drawRecorder records every random draw of a run in the order of the rounds, for a dump.
+// drawRecorder records every random draw of a run, in the order of the rounds. The draws are written to a dump.
 type drawRecorder[T learner.Float] struct {
 	participants []int64   // triples (round, agent, draw count)
 	steps        []int64   // triples (round, agent, step)
@@ -17,10 +17,10 @@ type drawRecorder[T learner.Float] struct {
 	rows         []int64   // row numbers, for samples from stored rows
 	x, y         []T       // features and targets of samples from streams
 	noise        []T       // noise of each step; empty without noise
-	weights      []float64 // edge weights in each iteration of FedDec; empty if no links fail
+	weights      []float64 // edge weights in each iteration of FedDec; empty if links cannot fail
 }
 
-// maxDumpNumbers is the maximum number of values in a dump: a gigabyte.
+// maxDumpNumbers is the maximum number of values in a dump. This limits the size of a dump to one gigabyte.
 const maxDumpNumbers = 1 << 27
 
 // checkCapacity returns an error if a run has more draws than a dump can hold.
@@ -52,7 +52,7 @@ type recordingSource[T learner.Float] struct {
 	samples int64    // number of samples in the current step
 }
 
-// begin starts to record agent k in round i. It replaces the data of the sampler by r.
+// begin starts to record agent k in round i. begin replaces the data of the sampler by r.
 func (r *recordingSource[T]) begin(k, i int) {
 	r.at = [3]int64{int64(i), int64(k), 0}
 	r.stored, r.stream = r.sampler.Data, r.sampler.Stream
@@ -91,7 +91,7 @@ func (r *recordingSource[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	return d
 }
 
-// drawReplay contains the draws of a dump, for a replay of the run.
+// drawReplay contains the draws that were read from a dump, for a replay of the run.
 type drawReplay[T learner.Float] struct {
 	drawRecorder[T]
 	places                   map[int][]round.DrawnIndex
@@ -99,7 +99,7 @@ type drawReplay[T learner.Float] struct {
 	firstSampleByStep        []int          // index of the first sample of each step
 	inputs                   int
 	params                   int
-	// buckets is the aggregation bucket of each agent. nil means that the seed determines the buckets.
+	// buckets is the aggregation bucket of each agent. If it is nil, the seed determines the buckets.
 	buckets []int64
 	// lacksLinkModel is true if the dump contains mixing matrices for failing links, but not the failure probability.
 	lacksLinkModel bool
@@ -160,7 +160,8 @@ func (p *drawReplay[T]) count(k, i int) int {
 	return max(n, 1)
 }
 
-// replaySource returns the recorded draws of one agent at a time.
+// replaySource returns the recorded draws of one agent at a time. replaySource replaces the random draws of the local
+// steps.
 type replaySource[T learner.Float] struct {
 	*drawReplay[T]
 	stored *learner.Samples[T]

@@ -12,13 +12,14 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 )
 
-// mixing reads the mixing graph from graph.json, W.npy or both, and the weights preferably from W.npy. If W.npy has one
-// matrix per iteration, weights contains the edge weights of all iterations, otherwise it is nil.
+// mixing reads the mixing graph from graph.json, W.npy or both files. It takes the weights from W.npy if this file
+// exists. If W.npy contains one matrix per iteration, weights contains the edge weights of all iterations. Otherwise
+// weights is nil.
 func (l *arrayReader) mixing(e *Experiment, n int) (m *graph.MixingMatrix, weights []float64) {
 	g, own := l.graph(n)
 	w, each := l.matrices(n, e.Rounds-1)
 	if l.err != nil || g == nil && w == nil {
-		return nil, nil // no mixing, or l.err is set
+		return nil, nil // there is no mixing, or l.err is set
 	}
 	var err error
 	if w != nil {
@@ -48,7 +49,7 @@ func (l *arrayReader) has(name string) bool {
 	return err == nil
 }
 
-// graph reads graph.json. It returns nil if the file does not exist.
+// graph reads the file graph.json of a dump. graph returns nil if the file does not exist.
 func (l *arrayReader) graph(n int) (*graph.Graph, []float64) {
 	path := filepath.Join(l.dir, fileGraph)
 	text, err := os.ReadFile(path)
@@ -70,7 +71,8 @@ func (l *arrayReader) graph(n int) (*graph.Graph, []float64) {
 	return g, weights
 }
 
-// matrices reads W.npy, which holds one matrix or one per iteration. It returns nil if the file does not exist.
+// matrices reads the file W.npy of a dump, which contains one mixing matrix, or one matrix per iteration. matrices
+// returns nil if the file does not exist.
 func (l *arrayReader) matrices(n, iterations int) (w []float64, each bool) {
 	one := &arrayReader{dir: l.dir, err: l.err}
 	if w, _ = readArray[float64](one, arrayW, n, n); one.err == nil {

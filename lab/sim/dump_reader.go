@@ -17,7 +17,7 @@ import (
 )
 
 // LoadDump returns the experiment of a dump. [Run] replays the recorded problems and draws, and ignores Data. If the
-// dump has no draws, [Run] makes new ones with the seed of the experiment.
+// dump has no draws, [Run] makes new draws with the seed of the experiment.
 func LoadDump(dir string) (Experiment, error) {
 	e := Default()
 	path := filepath.Join(dir, fileExperiment)
@@ -51,7 +51,8 @@ type arrayReader struct {
 	err error
 }
 
-// readArray reads an array and checks its shape; −1 matches any length. It returns nil if the file does not exist.
+// readArray reads an array and checks its shape; −1 matches any length. readArray returns nil if the file does not
+// exist.
 func readArray[T npy.Element](l *arrayReader, name string, want ...int) (numbers []T, shape []int) {
 	if l.err != nil {
 		return nil, nil
@@ -213,7 +214,7 @@ func (p *drawReplay[T]) read(l *arrayReader) {
 	p.noise = takeFloats[T](l, arrayNoise, -1, p.params)
 }
 
-// linear reads the parameters of a linear problem. It returns nil if the dump has no optima.
+// linear reads the parameters of a linear problem. linear returns nil if the dump has no optima.
 func (l *arrayReader) linear(agents, inputs int) *data.Linear {
 	optima, _ := readArray[float64](l, arrayOptima, agents, inputs)
 	regressors, shape := readArray[float64](l, arrayRegressors, -1, -1)

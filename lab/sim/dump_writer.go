@@ -21,27 +21,27 @@ const (
 	fileProblem    = "problem.json"
 	fileGraph      = "graph.json" // graph file with weights
 
-	arrayStart        = "start"        // [d] w_0
-	arrayMinimizer    = "minimizer"    // [d] w⁰
-	arrayHessian      = "hessian"      // [d, d] Hessian of a quadratic J
-	arrayOptima       = "optima"       // [K, M] optimum of each agent, linear problems only
-	arrayRegressors   = "regressors"   // [1 or K, 1 or M] variances of the regressors
-	arrayNoiseVar     = "noise_var"    // [1 or K] noise variances
-	arrayMeans        = "means"        // [K, M] class means, logistic and bilinear problems only
-	arrayX            = "x"            // [rows, M] features of all agents' rows
-	arrayY            = "y"            // [rows]
-	arrayRows         = "rows"         // [K] number of rows of each agent
-	arrayBuckets      = "buckets"      // [K] aggregation buckets
-	arrayW            = "W"            // mixing matrix: [n, n], or [T−1, n, n] if links fail
-	arrayParticipants = "participants" // [·, 3] round, agent, draw count
-	arraySteps        = "steps"        // [S, 3] round, agent, step
-	arrayScale        = "scale"        // [S]
-	arrayBatch        = "batch"        // [S]
-	arraySampleRows   = "sample_rows"  // [samples]
-	arraySampleX      = "sample_x"     // [samples, M]
-	arraySampleY      = "sample_y"     // [samples]
-	arrayNoise        = "noise"        // [S, d]
-	arrayFinal        = "final"        // [d] final model; not read
+	arrayStart        = "start"        // initial model w_0, shape [d]
+	arrayMinimizer    = "minimizer"    // minimiser w⁰ of the risk, shape [d]
+	arrayHessian      = "hessian"      // Hessian of a quadratic risk J, shape [d, d]
+	arrayOptima       = "optima"       // optimum of each agent, shape [K, M]; linear problems only
+	arrayRegressors   = "regressors"   // variances of the regressors, shape [1 or K, 1 or M]
+	arrayNoiseVar     = "noise_var"    // noise variances, shape [1 or K]
+	arrayMeans        = "means"        // class means, shape [K, M]; logistic and bilinear problems only
+	arrayX            = "x"            // features of all agents' rows, shape [rows, M]
+	arrayY            = "y"            // targets of all agents' rows, shape [rows]
+	arrayRows         = "rows"         // number of rows of each agent, shape [K]
+	arrayBuckets      = "buckets"      // aggregation bucket of each agent, shape [K]
+	arrayW            = "W"            // mixing matrix, shape [n, n], or [T−1, n, n] if links can fail
+	arrayParticipants = "participants" // round, agent and draw count of each participant, shape [·, 3]
+	arraySteps        = "steps"        // round, agent and number of each local step, shape [S, 3]
+	arrayScale        = "scale"        // scale of the gradient in each step, shape [S]
+	arrayBatch        = "batch"        // number of samples in each step, shape [S]; 0 means all rows
+	arraySampleRows   = "sample_rows"  // row number of each sample from stored rows, shape [samples]
+	arraySampleX      = "sample_x"     // features of each sample from a stream, shape [samples, M]
+	arraySampleY      = "sample_y"     // target of each sample from a stream, shape [samples]
+	arrayNoise        = "noise"        // gradient noise in each step, shape [S, d]
+	arrayFinal        = "final"        // final model, shape [d]; a replay does not read it
 )
 
 // clearRun removes the files of an earlier dump from a run's folder, so that a replay does not mix two dumps.

@@ -69,7 +69,8 @@ func dumpedExperiment(change func(*sim.Experiment)) sim.Experiment {
 	return e
 }
 
-// TestReplay checks that a replay of each dump is bit-identical and that dumping does not change the result.
+// TestReplay checks that the replay of a dump gives bit-identical results, and that writing a dump does not change the
+// result.
 func TestReplay(t *testing.T) {
 	for name, change := range dumped() {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +84,7 @@ func TestReplay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again.Seed = 1000 // ignored: all draws come from the files
+			again.Seed = 1000 // a replay must ignore the seed, because all draws come from the files
 			got := run(t, again)
 			if !reflect.DeepEqual(got.Final, want.Final) || !reflect.DeepEqual(got.Rounds, want.Rounds) {
 				t.Fatalf("the models of the replay differ:\n%v\n%v", got.Final, want.Final)
@@ -107,7 +108,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// small writes a dump by hand: two agents with a row each and one round of two steps.
+// small writes a dump by hand. It describes two agents with one row each, and one round with two local steps.
 func small(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -157,15 +158,15 @@ func saved[T npy.Element](t *testing.T, dir, name string, shape []int, numbers [
 	}
 }
 
-// TestReplayByHand compares the replay of a handwritten dump with numbers computed by hand.
+// TestReplayByHand compares the replay of the dump that small writes with numbers that were computed by hand.
 func TestReplayByHand(t *testing.T) {
 	e, err := sim.LoadDump(small(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := run(t, e).Final[0][0]
-	// Agent 0, μ = ¼: row (1, 1): φ = ¼; both rows, gradient ½(−(1−¼) − 2(4−½)) = −3.875: φ = 1.21875.
-	// Agent 1: scaled by 2, row (1, 3): φ = ¼·2·3 = 1.5; then it straggles.
+	// Agent 0, μ = ¼: row (1, 1): φ = ¼; both rows, gradient ½(−(1−¼) − 2(4−½)) = −3.875: φ = 1.21875. Agent 1: scaled
+	// by 2, row (1, 3): φ = ¼·2·3 = 1.5; then the agent skips a step.
 	if want := (1.21875 + 1.5) / 2; got != want {
 		t.Errorf("w_1 = %v, by hand %v", got, want)
 	}
@@ -185,7 +186,8 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// spoilers maps a part of the expected error to a function that damages the dump written by small.
+// spoilers contains functions that damage the dump that small has written. The key is a part of the expected error
+// text.
 var spoilers = map[string]func(t *testing.T, dir string){
 	"steps.npy has 4 rows": func(t *testing.T, dir string) { array(t, dir, "scale", []int{3}, 1, 1, 1) },
 	"row 2, (1, 1, 2): want the steps of an agent in a round in consecutive rows": func(t *testing.T, dir string) {

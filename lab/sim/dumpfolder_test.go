@@ -33,7 +33,8 @@ func TestDumpOverAnother(t *testing.T) {
 	}
 }
 
-// TestTooLargeADump checks that too large a dump is refused before the run starts, for many agents or many iterations.
+// TestTooLargeADump checks that the simulator refuses a dump that would be too large, before the run starts. The dump
+// may be too large because of many agents or many iterations.
 func TestTooLargeADump(t *testing.T) {
 	for want, change := range map[string]func(*sim.Experiment){
 		"agents": func(e *sim.Experiment) { e.Agents, e.Participants.Count, e.Data.Pool = 1_000_000, 5, 1000 },

@@ -2,7 +2,7 @@ package sim
 
 import "fmt"
 
-// Divergence reports where the numbers of a run ceased to be finite.
+// Divergence reports the run and the round in which the numbers of a simulation ceased to be finite.
 type Divergence struct {
 	Run    int    `json:"run"`   // index of the run, from 0
 	Round  int    `json:"round"` // round of the divergence; for FedDec the iteration

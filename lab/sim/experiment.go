@@ -7,15 +7,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// StraggleUnit is the unit of work that an agent skips when it does not respond.
+// StraggleUnit is the amount of work that an agent skips when it does not respond.
 type StraggleUnit string
 
 // Units of work that an agent can skip.
 const (
-	// a local step; the other steps are scaled by 1/δ_k, with the response probability δ_k (paper on second-order
-	// guarantees, eq. (9)).
+	// StraggleStep skips a local step. The executed steps are scaled by 1/δ_k, where δ_k is the probability of a
+	// response (paper on second-order guarantees, eq. (9)).
 	StraggleStep StraggleUnit = "step"
-	// a whole round; the server averages the received updates without the factor 1/δ_k.
+	// StraggleRound skips a whole round. The server averages the received updates without the factor 1/δ_k, where δ_k
+	// is the probability of a response.
 	StraggleRound StraggleUnit = "round"
 )
 
@@ -34,7 +35,7 @@ type Experiment struct {
 	Name   string `yaml:"name" json:"name"`
 	Seed   uint64 `yaml:"seed" json:"seed"`
 	Runs   int    `yaml:"runs" json:"runs"`     // independent runs, over which confidence intervals are computed
-	Rounds int    `yaml:"rounds" json:"rounds"` // number of aggregations; for FedDec the number of local steps
+	Rounds int    `yaml:"rounds" json:"rounds"` // number of aggregations; for FedDec, the number of local steps
 	// Record is the number of rounds between two records; 0 means about 200 records in all.
 	Record    int       `yaml:"record" json:"record"`
 	Precision Precision `yaml:"precision" json:"precision"` // float32 or float64
@@ -44,16 +45,17 @@ type Experiment struct {
 	Algorithm spec.Algorithm `yaml:"algorithm" json:"algorithm"`
 	// Agents is the number K of agents; 0 means one for each name in a column of the data.
 	Agents int `yaml:"agents" json:"agents"`
-	// participants per round: a number, or a file
+	// Participants is the number of participants per round, or a file that lists them.
 	Participants Participants             `yaml:"participants" json:"participants"`
 	Sampling     spec.ParticipantSampling `yaml:"sampling" json:"sampling"`
-	LocalSteps   PerAgent                 `yaml:"local_steps" json:"local_steps"` // E_k
-	// BatchSize is the number of rows per local step of each agent. 0 means all rows of the agent.
+	// number of local steps E_k of each agent k per round
+	LocalSteps PerAgent `yaml:"local_steps" json:"local_steps"`
+	// BatchSize is the number of rows that each agent uses per local step. Zero means all rows of the agent.
 	BatchSize PerAgent          `yaml:"batch_size" json:"batch_size"`
 	StepSize  spec.StepSize     `yaml:"step_size" json:"step_size"`
 	Exchange  spec.ExchangeKind `yaml:"exchange" json:"exchange"`
 	Codec     spec.Codec        `yaml:"codec" json:"codec"` // codec of updates
-	// weight of each agent in any scale; one number means equal weights
+	// Weights is the weight of each agent, in any scale. A single number means equal weights.
 	Weights PerAgent `yaml:"weights" json:"weights"`
 	// WeighRows weights the agents by their numbers of rows instead of Weights.
 	WeighRows bool                 `yaml:"weigh_rows" json:"weigh_rows"`
@@ -67,8 +69,9 @@ type Experiment struct {
 	Attack    string `yaml:"attack" json:"attack"`
 	Attackers int    `yaml:"attackers" json:"attackers"`
 
-	Response      Response             `yaml:"response" json:"response"`
-	Proximal      float64              `yaml:"proximal" json:"proximal"` // penalty factor of FedProx
+	Response Response `yaml:"response" json:"response"`
+	// factor of the proximal term in the algorithm FedProx
+	Proximal      float64              `yaml:"proximal" json:"proximal"`
 	GradientNoise spec.GradientNoise   `yaml:"gradient_noise" json:"gradient_noise"`
 	Personal      spec.PersonalOptions `yaml:"personal" json:"personal"` // personal part of each agent's model
 	// Finetune fine-tunes the recorded model for each agent before it is scored on the agent's held-out rows.
@@ -80,36 +83,37 @@ type Experiment struct {
 	Dump string `yaml:"-" json:"-"`
 	Load string `yaml:"-" json:"-"`
 
-	// Trajectory, if set, is called with the state of the first run at its start and after each round. An error ends
-	// the run.
+	// Trajectory, if set, is called with the state of the first run, once at the start and then after each round. If it
+	// returns an error, the simulation ends.
 	Trajectory func(State) error `yaml:"-" json:"-"`
 
 	// RecordMeanIterate also records the excess risk of the mean of all agents' local iterates, over all local steps
-	// (Renard's notes, eq. (4)). It requires that all agents participate with the same number of local steps.
+	// (Renard's notes, inequality (4)). All agents must participate in each round, with the same number of local steps.
 	RecordMeanIterate bool `yaml:"shadow" json:"shadow"`
 }
 
 // Response describes the probability that an agent responds.
 type Response struct {
-	Probability  PerAgent     `yaml:"probability" json:"probability"` // δ_k
+	Probability  PerAgent     `yaml:"probability" json:"probability"` // probability δ_k that agent k responds
 	StraggleUnit StraggleUnit `yaml:"per" json:"per"`
 }
 
 // Mixing holds the options that only FedDec has.
 type Mixing struct {
-	ServerEvery int `yaml:"server_every" json:"server_every"` // H
-	// FirstBlock is the number of local steps before the first server round. 0 means ServerEvery−1, as in Algorithm 1
-	// of the FedDec paper, which counts t from 1, whereas the daemons use ServerEvery.
+	ServerEvery int `yaml:"server_every" json:"server_every"` // number H of local steps between two server rounds
+	// FirstBlock is the number of local steps before the first server round. Zero means ServerEvery−1 steps, as in
+	// Algorithm 1 of the FedDec paper, which counts iterations from 1. The daemons use ServerEvery steps.
 	FirstBlock int `yaml:"first_block" json:"first_block"`
-	// Gradients is the number E_k of the H = ServerEvery local steps of a block in which agent k computes a gradient.
-	// These steps are spread over the block and scaled by H/E_k, and 0 means all steps.
+	// Gradients is the number E_k of local steps per block in which agent k computes a gradient. A block has H =
+	// ServerEvery local steps. The E_k steps are spread evenly over the block and scaled by H/E_k. Zero means that the
+	// agent computes a gradient in all steps.
 	Gradients PerAgent   `yaml:"gradients" json:"gradients"`
 	Every     int        `yaml:"every" json:"every"` // local steps between two mixing steps
 	Codec     spec.Codec `yaml:"codec" json:"codec"` // codec of snapshots to neighbours
-	// maximum distance between neighbours in a flow; 0 means no limit
+	// Clip is the limit to which the distance between the parameters of two neighbours is clipped. Zero means no limit.
 	Clip        float64             `yaml:"clip" json:"clip"`
 	Graph       GraphKind           `yaml:"graph" json:"graph"`
-	Fresh       bool                `yaml:"fresh" json:"fresh"`             // draw a new graph for every run
+	Fresh       bool                `yaml:"fresh" json:"fresh"`             // true to draw a new graph for every run
 	Radius      float64             `yaml:"radius" json:"radius"`           // radius of a geographic graph
 	Probability float64             `yaml:"probability" json:"probability"` // edge probability of a random graph
 	File        string              `yaml:"file" json:"file"`               // graph file: JSON, or CSV list of edges
@@ -130,7 +134,7 @@ const (
 	GraphFile  GraphKind = "file"
 )
 
-// Default returns an experiment on the lecture's Lab #1, but with a different number of agents.
+// Default returns an experiment like Lab #1 of the lecture, but with a different number of agents.
 func Default() Experiment {
 	return Experiment{
 		Name: "experiment", Seed: 1, Runs: 10, Rounds: 1000, Precision: Float64,

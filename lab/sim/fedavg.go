@@ -28,13 +28,13 @@ type fedavg[T learner.Float] struct {
 	sent       int64 // number of updates sent
 }
 
-// newFedAvg returns a simulation that uses at most the given number of goroutines.
+// newFedAvg returns a simulation of FedAvg that uses at most the given number of goroutines.
 func newFedAvg[T learner.Float](c *runConstants[T], goroutines int) *fedavg[T] {
 	own := newPersonal(c)
 	f := &fedavg[T]{runConstants: c, w: own.start(), own: own, block: blockSize(c)}
 	f.next, f.server = make([]T, len(f.w)), newServer(c, len(f.w))
 	if c.e.RecordMeanIterate || c.tape != nil {
-		goroutines = 1 // recorded draws and the mean iterate depend on the order of the agents
+		goroutines = 1 // recorded draws and the mean iterate depend on the order in which the agents are simulated
 	}
 	for range max(1, min(goroutines, c.e.Participants.Count/f.block)) {
 		f.simulators = append(f.simulators, newHand(c))
@@ -52,26 +52,28 @@ func newFedAvg[T learner.Float](c *runConstants[T], goroutines int) *fedavg[T] {
 	return f
 }
 
-// blocksPerSimulator is the number of blocks per goroutine that may be computed ahead while one goroutine is suspended.
+// blocksPerSimulator is the number of blocks of agents per goroutine that the other goroutines may compute ahead while
+// one goroutine is suspended.
 const blocksPerSimulator = 16
 
 // blockSize returns the number of agents per block. A block is large enough to outweigh the cost of synchronisation,
 // and small enough that its parameters fit into the CPU cache.
 func blockSize[T learner.Float](c *runConstants[T]) int {
-	const numbers, cached = 100_000, 32 << 10 // minimum work of about ten microseconds; maximum elements
+	// minimum amount of work for about ten microseconds; maximum number of elements for the CPU cache
+	const numbers, cached = 100_000, 32 << 10
 	d := float64(c.in.Problem.Model.ParameterCount())
 	each := d * max(1, c.e.BatchSize.At(0, c.seed)) * c.e.LocalSteps.At(0, c.seed)
 	return int(max(min(numbers/each, cached/d), 1))
 }
 
-// step simulates round i. The first round is 1.
+// step simulates round i. The first round has the number 1.
 func (f *fedavg[T]) step(i int) error {
 	places := f.draw(i)
 	switch {
 	case len(places) == 0 && f.in.replay != nil && f.e.Response.StraggleUnit != StraggleRound:
 		return lacksParticipants(i)
 	case len(places) == 0:
-		return nil // no responses: the model is unchanged
+		return nil // nobody responded, so the model is unchanged
 	}
 	f.sent += int64(len(places))
 	if f.shadow != nil {
@@ -82,7 +84,7 @@ func (f *fedavg[T]) step(i int) error {
 		func(take func(k int, v, base []T)) error { return f.fold(i, places, take) })
 	switch {
 	case errors.Is(err, rule.ErrTooFewUpdates):
-		return nil // round abandoned: the model is unchanged
+		return nil // the round was abandoned, so the model is unchanged
 	case err != nil:
 		return err
 	}
@@ -121,7 +123,8 @@ func (f *fedavg[T]) responding(i int) []round.DrawnIndex {
 	return f.places
 }
 
-// fold calls take with the result of each participant, in the same order for any number of goroutines.
+// fold calls take with the result of each participant. The order of the calls does not depend on the number of
+// goroutines.
 func (f *fedavg[T]) fold(i int, places []round.DrawnIndex, take func(k int, v, base []T)) error {
 	base := f.w
 	if f.e.Exchange == spec.ExchangeGradient {
@@ -225,7 +228,7 @@ func (f *fedavg[T]) stepWithMeanIterate(h *agentSimulator[T], dst []T, k, i int)
 	return err
 }
 
-// model stores the current model in dst. Personal parameters keep their initial values.
+// model stores the current model in dst. Personal parameters have their initial values.
 func (f *fedavg[T]) model(dst []float64) {
 	w := f.w
 	if len(w) < len(dst) {

@@ -16,12 +16,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// feddec simulates Algorithm 1 of the FedDec paper. In iteration t every agent takes a local step of size η_t and mixes
-// with its neighbours, and if (t+1) mod H = 0, the server averages L drawn agents and all agents continue from the
-// average.
+// feddec simulates Algorithm 1 of the FedDec paper. In iteration t, every agent takes a local step of size η_t and
+// mixes its parameters with its neighbours. If (t+1) mod H = 0, the server then averages the models of L drawn agents,
+// and all agents continue from the average.
 type feddec[T learner.Float] struct {
 	*runConstants[T]
-	simulators []*agentSimulator[T] // one per agent, because random generators persist between server rounds
+	simulators []*agentSimulator[T] // one per agent, because the random generators are kept between server rounds
 	z, mix     [][]T
 	sent       [][]T // parameters that neighbours receive; nil means the exact parameters
 	last       []T   // parameters from the last server round
@@ -43,7 +43,8 @@ type feddec[T learner.Float] struct {
 	goroutines int
 
 	iterations int
-	// consensus distance before the last iteration's server round; −1 without a server round
+	// consensusBeforeServer is the consensus distance before the server round of the last iteration. It is −1 if the
+	// last iteration had no server round.
 	consensusBeforeServer float64
 	linkUpIterations      []int // number of iterations in which each link was up
 	flows                 int64 // number of transfers over links, counted per direction
@@ -79,8 +80,8 @@ func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
 	return f
 }
 
-// step simulates iteration i−1 of Algorithm 1, which computes the state z^i from z^(i−1). i starts at 2, because z^1 is
-// the initial state.
+// step simulates iteration i−1 of Algorithm 1, which computes the agents' models z^i from z^(i−1). The first value of i
+// is 2, because z^1 is the initial state.
 func (f *feddec[T]) step(i int) error {
 	t := i - 1
 	f.iterations = t
@@ -103,12 +104,12 @@ func (f *feddec[T]) step(i int) error {
 		weights := f.weights
 		if m.Clip > 0 {
 			weights = f.clipped
-			_ = f.each(func(k int) error { // cannot fail
+			_ = f.each(func(k int) error { // the function never returns an error
 				d2d.ClipNodeFlowWeights(weights, k, sent, f.links, f.weights, m.Clip)
 				return nil
 			})
 		}
-		_ = f.each(func(k int) error { // cannot fail
+		_ = f.each(func(k int) error { // the function never returns an error
 			d2d.MixNode(f.mix[k], k, f.z, sent, f.links, weights)
 			return nil
 		})
@@ -121,11 +122,11 @@ func (f *feddec[T]) step(i int) error {
 	return nil
 }
 
-// local simulates the local step of agent k in iteration t and computes the vector that the neighbours receive. at is
-// the number of the step within its block.
+// local simulates the local step of agent k in iteration t, and computes the vector that the neighbours receive. The
+// parameter at is the number of the step within the block of steps between two server rounds.
 func (f *feddec[T]) local(k, t, block, at int, mixes bool) error {
 	h := f.simulators[k]
-	if block != f.block { // A new server round has begun, which changes the agent's draws.
+	if block != f.block { // a new server round changes the random draws of the agent
 		h.loadAgent(k, block)
 		h.steps.StepWeight, h.steps.Correction.Anchor = f.weight(k), f.last
 		h.steps.BlockSteps = uint64(f.e.Mixing.ServerEvery)
@@ -154,11 +155,12 @@ func (f *feddec[T]) local(k, t, block, at int, mixes bool) error {
 	return nil
 }
 
-// minParallelElements is the number of elements from which an additional goroutine is worthwhile.
+// minParallelElements is the minimum number of elements per goroutine. With fewer elements, an additional goroutine is
+// not worthwhile.
 const minParallelElements = 20_000
 
-// each calls do for all agents, several concurrently. It returns the error of the first agent that fails, in agent
-// order.
+// each calls do for every agent, with several calls at the same time. If agents fail, it returns the error of the first
+// of them, in the order of the agents.
 func (f *feddec[T]) each(do func(k int) error) error {
 	n := len(f.simulators)
 	parts := max(1, min(f.goroutines, n, n*len(f.last)/minParallelElements))
@@ -180,8 +182,8 @@ func (f *feddec[T]) each(do func(k int) error) error {
 	return cmp.Or(errs...)
 }
 
-// blockPosition returns the position of iteration t in the sequence of blocks. The first block begins at 1 unless
-// FirstBlock is set.
+// blockPosition returns the position of iteration t in the sequence of blocks. The first block begins at position 1,
+// unless FirstBlock is set.
 func (m *Mixing) blockPosition(t int) int {
 	if m.FirstBlock > 0 {
 		return t + m.ServerEvery - 1 - m.FirstBlock
@@ -259,7 +261,7 @@ func (f *feddec[T]) average(t int) error {
 	})
 	switch {
 	case errors.Is(err, rule.ErrTooFewUpdates):
-		return nil // round abandoned: the agents continue unchanged
+		return nil // the round was abandoned, so the agents continue with their own models
 	case err != nil:
 		return err
 	}
@@ -308,8 +310,8 @@ func (f *feddec[T]) measure(r *recorder, i int) error {
 	return f.own.measure(r, at, i, uint64(i))
 }
 
-// maxSpectrum is the largest number of agents for which the second eigenvalue of the mixing matrix is computed, which
-// takes cubic time.
+// maxSpectrum is the maximum number of agents for which the second eigenvalue of the mixing matrix is computed, because
+// the computation takes cubic time.
 const maxSpectrum = 1000
 
 // network returns the graph of the run with the share of iterations in which each link was up.

@@ -7,12 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// feedback simulates the error feedback of a codec, as in agent.residual. It adds the part of an update that the codec
-// did not send to the next update of the same agent, depending on whether the server used the update.
+// feedback simulates the error feedback of a lossy codec, as in agent.residual. The part of an update that the codec
+// did not send is added to the next update of the same agent. The residual also depends on whether the server used the
+// update.
 type feedback[T learner.Float] struct {
-	kept            [][]T // unsent part kept by each agent; nil means 0
-	intendedUpdates [][]T // uncompressed update of each participant
-	unsentParts     [][]T // unsent part of each update
+	kept            [][]T // residual (unsent part) of each agent; nil means 0
+	intendedUpdates [][]T // update of each participant before compression
+	unsentParts     [][]T // part of each update that the codec did not send
 }
 
 // newFeedback returns the error feedback of a codec, or nil for a codec without error feedback.
@@ -43,8 +44,8 @@ func (f *feedback[T]) add(k, agent int, v []T, pass func(v []T)) {
 	}
 }
 
-// updateResiduals updates the residuals at the end of a round. out contains the participants that a rule has left out.
-// If the round was abandoned, the agents keep their whole updates.
+// updateResiduals updates the residuals at the end of a round. out contains the participants whose updates the
+// aggregation rule has excluded. If the round was abandoned, the agents keep their whole updates.
 func (f *feedback[T]) updateResiduals(agents []int, abandoned bool, out []int) {
 	if f == nil {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Read reads the files named in the experiment: quadratics with the agents' steps and weights, and participants. It
-// must be called before Validate. Errors are of type [*spec.FieldError].
+// Read reads the files that the experiment names: quadratic risks with the local steps and weights of the agents, and
+// lists of participants. Read must be called before Validate. Errors are of type [*spec.FieldError].
 func (e *Experiment) Read() error {
 	if path := e.Data.Quadratics; path != "" {
 		f, err := data.ReadForms(path)
@@ -37,7 +37,8 @@ func (e *Experiment) Read() error {
 	return e.Participants.read(e.Agents, e.folds())
 }
 
-// each returns a PerAgent with one number if all values are equal, and otherwise with one number per agent.
+// each returns a PerAgent with one number if all values are equal. Otherwise it returns a PerAgent with one number per
+// agent.
 func each(values []float64) PerAgent {
 	if slices.Max(values) == slices.Min(values) {
 		values = values[:1]

@@ -14,7 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// byHand is an instance of three agents with two parameters, and the participants of five rounds.
+// byHand is a small instance for manual computations: three agents with two parameters, and the participants of five
+// rounds.
 var byHand = struct {
 	a      [3][2][2]float64
 	b      [3][2]float64
@@ -28,7 +29,7 @@ var byHand = struct {
 	start: [2]float64{0.75, -0.5}, rounds: [][]int{{0, 1, 2}, {2, 0, 2}, {1}, {}, {2, 1}},
 }
 
-// given writes the files of byHand and returns an experiment that uses them.
+// given writes byHand to input files and returns an experiment that uses these files.
 func given(t *testing.T) sim.Experiment {
 	t.Helper()
 	type agent struct {
@@ -63,7 +64,7 @@ func given(t *testing.T) sim.Experiment {
 	return e
 }
 
-// trajectory runs an experiment and returns its state after each round.
+// trajectory runs an experiment and returns the state at the start and after each round.
 func trajectory(t *testing.T, e sim.Experiment) (all []sim.State) {
 	t.Helper()
 	e.Trajectory = func(at sim.State) error {
@@ -86,7 +87,7 @@ func near(t *testing.T, what string, got []float64, want [2]float64) {
 	}
 }
 
-// step returns the result of a local step of agent k at x, with a proximal term.
+// step returns the parameters after a local step of agent k from x, with a proximal term.
 func step(k int, x, anchor [2]float64, mu, proximal float64) (next [2]float64) {
 	for i := range x {
 		g := proximal * (x[i] - anchor[i])
@@ -98,8 +99,8 @@ func step(k int, x, anchor [2]float64, mu, proximal float64) (next [2]float64) {
 	return next
 }
 
-// TestGiven compares a run on input files with a manual computation. It covers weights, steps per agent, repeated
-// draws, an empty round, FedProx, server momentum and Ditto.
+// TestGiven compares a run on input files with a manual computation. It covers weights, different numbers of local
+// steps, repeated draws, a round without participants, FedProx, server momentum and Ditto.
 func TestGiven(t *testing.T) {
 	const mu, proximal, beta, eta, lambda = 0.1, 0.3, 0.6, 0.5, 0.2
 	e := given(t)
@@ -157,8 +158,8 @@ func TestGiven(t *testing.T) {
 	}
 }
 
-// TestGivenMixing compares feddec on a complete graph of three agents with a manual computation. The server averages in
-// every second iteration.
+// TestGivenMixing compares the algorithm feddec on a complete graph of three agents with a manual computation. The
+// server averages in every second iteration.
 func TestGivenMixing(t *testing.T) {
 	const mu = 0.1
 	e := given(t)
@@ -183,7 +184,7 @@ func TestGivenMixing(t *testing.T) {
 			for k := range z {
 				local[k] = step(k, z[k], [2]float64{}, mu, 0)
 			}
-			for k := range z { // Metropolis weights of a complete graph of three: ⅓ each
+			for k := range z { // in a complete graph of three agents, all Metropolis weights are ⅓
 				for j := range z[k] {
 					z[k][j] = (local[0][j] + local[1][j] + local[2][j]) / 3
 				}

@@ -37,7 +37,7 @@ const (
 	forAttack
 )
 
-// runSeed returns the seed of a run. The first run has the experiment's seed.
+// runSeed returns the seed of a run. The seed of the first run is the seed of the experiment.
 func runSeed(seed uint64, run int) uint64 {
 	if run == 0 {
 		return seed
@@ -46,7 +46,7 @@ func runSeed(seed uint64, run int) uint64 {
 }
 
 // instances returns a function that creates the instance of a run. Runs share one instance unless the experiment
-// requests fresh ones.
+// requests a new instance for each run.
 func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	problem := func(seed uint64) (*data.Problem[T], error) {
 		return data.Build[T](e.Data, e.Agents, e.weights(), e.WeighRows, data.Mix(seed, forInstance))
@@ -93,7 +93,7 @@ func (e *Experiment) weights() []float64 {
 	return e.Weights.Values
 }
 
-// build draws or reads a graph of n agents and computes its edge weights.
+// build draws or reads a graph of n agents, and computes the edge weights.
 func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 	var g *graph.Graph
 	var err error
@@ -122,13 +122,14 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 	return graph.NewMixingMatrix(g, m.Weights)
 }
 
-// connectivityHint adds a hint to the text of err: the parameter value from which most large graphs are connected.
+// connectivityHint adds a hint to the text of err: the value of the parameter from which on most large graphs are
+// connected.
 func connectivityHint(err error, from float64) string {
-	_, problem, _ := strings.Cut(err.Error(), ": ") // removes the key
+	_, problem, _ := strings.Cut(err.Error(), ": ") // remove the configuration key from the text
 	return fmt.Sprintf("%s; most graphs are connected from about %.2g upwards", problem, from)
 }
 
-// read reads the graph from a file, with its weights if the file has any.
+// read reads the graph from a file. If the file contains weights, it also reads them.
 func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	text, err := os.ReadFile(m.File)
 	if err != nil {
@@ -147,8 +148,9 @@ func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	return weighGraph(g, weights, m.Weights)
 }
 
-// weighGraph returns the mixing matrix of a graph, with the weights own if they are given and with weights by a rule
-// otherwise. Weights that equal Metropolis weights stay a rule, because the rule adapts to failing links.
+// weighGraph returns the mixing matrix of a graph. If own is not nil, it contains the edge weights; otherwise the rule
+// determines them. If the given weights equal the Metropolis weights, they are treated as a rule, because a rule adapts
+// the weights to failing links.
 func weighGraph(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.MixingMatrix, error) {
 	if own != nil && rule != spec.EdgeWeightsMetropolis {
 		return graph.NewMixingMatrixFromWeights(g, own)

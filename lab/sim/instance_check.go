@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Check validates the experiment, including all checks of [Run] that need an instance: step sizes above the stability
-// limit, lists of the wrong length, and graphs that cannot be connected.
+// Check validates the experiment, including all checks of [Run] that need a problem instance. These checks detect step
+// sizes above the stability limit, lists of the wrong length, and graphs that cannot be connected.
 func (e *Experiment) Check() error {
 	if err := e.Validate(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func checkFirst[T learner.Float](e Experiment, instance func(run int) (Instance[
 	return err
 }
 
-// maxListNumbers is the maximum length of each large list of a run.
+// maxListNumbers is the maximum length of the large lists that a run stores.
 const maxListNumbers = 1 << 27
 
 // check validates an experiment against the instance of a run.
@@ -112,7 +112,8 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	return c.Err()
 }
 
-// checkSchedule returns an error if a diminishing step size needs constants of the problem that are unknown.
+// checkSchedule returns an error if a diminishing step size needs constants of the problem, such as the strong
+// convexity, that are unknown.
 func checkSchedule(e *Experiment, o *data.Objective) error {
 	if !e.StepSize.IsDiminishing {
 		return nil
@@ -126,8 +127,8 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 	return nil
 }
 
-// checkMeanSquare returns an error if the expected squared error E‖w⁰ − w_i‖² grows with the given step size. This is
-// known exactly for identical agents with isotropic regressors.
+// checkMeanSquare returns an error if the expected squared error E‖w⁰ − w_i‖² grows without bound with the given step
+// size. The limit is known exactly for identical agents with isotropic regressors.
 func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	p, always := in.Problem, e.Response.Probability.allEqual() && e.Response.Probability.Values[0] == 1
 	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.IsDiminishing || e.Algorithm != spec.FedAvg ||
@@ -164,9 +165,9 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 			e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
 }
 
-// checkStepSize returns an error if the mean of the recursion diverges on a quadratic problem. With one local step per
-// round it diverges if μ ≥ 2/λ_max(∇²J), for any participants, and with more steps if μ_k ≥ 2/λ_max(∇²J_k) for an agent
-// k.
+// checkStepSize returns an error if the mean of the model diverges on a quadratic problem. With one local step per
+// round, the mean diverges if μ ≥ 2/λ_max(∇²J), for any participants. With more local steps, it diverges if μ_k ≥
+// 2/λ_max(∇²J_k) for an agent k. λ_max is the largest eigenvalue.
 func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
 	o := &p.Objective
@@ -199,7 +200,8 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 	return nil
 }
 
-// checkServerStep returns an error if the step size mu is at least 2/λ_max(∇²J).
+// checkServerStep returns an error if the step size mu is at least 2/λ_max(∇²J), where λ_max is the largest eigenvalue
+// of the Hessian.
 func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
 	if mu*o.Steepest >= 2 {
 		return &spec.FieldError{Key: stepSizeKey(&e.StepSize),

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lossyCodec replaces vectors by the values that a receiver decodes after lossy compression.
+// lossyCodec replaces a vector by the vector that a receiver decodes after lossy compression.
 type lossyCodec[T learner.Float] struct {
 	codec codec.Codec[T]
 	pcg   rand.PCG // generator for the codec's rounding
@@ -19,7 +19,7 @@ type lossyCodec[T learner.Float] struct {
 	bytes []byte
 }
 
-// newPacking returns nil for the lossless codec.
+// newPacking returns the lossy compression of a codec. newPacking returns nil for the lossless codec.
 func newPacking[T learner.Float](word spec.Codec) *lossyCodec[T] {
 	if word == spec.CodecRaw {
 		return nil
@@ -38,6 +38,6 @@ func (p *lossyCodec[T]) begin(seed uint64, i wire.RoundID, stream uint64) {
 func (p *lossyCodec[T]) encodeAndDecode(v []T) {
 	p.bytes = p.codec.Append(p.bytes[:0], v, p.rng)
 	if p.codec.Decode(v, p.bytes) != nil {
-		v[0] = T(math.NaN()) // NaN makes the aggregate non-finite.
+		v[0] = T(math.NaN()) // a NaN makes the aggregate non-finite, which is detected later
 	}
 }

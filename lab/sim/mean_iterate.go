@@ -2,9 +2,9 @@ package sim
 
 import "github.com/fedmesh/fedmesh/learner"
 
-// meanIterateTracker computes the mean x̄^(t,k) = (1/M) Σ_i x_i^(t,k) of all agents' parameters after each local step k
-// = 1 … τ (Renard's notes, section 2). It wraps the draw source of the local steps, which is called once before each
-// step.
+// meanIterateTracker computes the mean of all M agents' parameters after each local step k = 1 … τ: x̄^(t,k) = (1/M)
+// Σ_i x_i^(t,k) (Renard's notes, section 2). It wraps the draw source of the local steps, which is called once before
+// each step.
 type meanIterateTracker[T learner.Float] struct {
 	draws learner.StepDrawSource[T]
 	phi   []T
@@ -38,7 +38,7 @@ func (s *meanIterateTracker[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	return s.draws.Next(m)
 }
 
-// addCurrentStep adds the current parameters of the agent to the sum of the current step.
+// addCurrentStep adds the current parameters of the agent to the sum that belongs to the current step.
 func (s *meanIterateTracker[T]) addCurrentStep() {
 	if s.step > 0 {
 		for j, v := range s.phi {

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// choose maps each option to a function that sets it in an experiment.
+// choose contains, for each option, a function that sets the option in an experiment to the value that a word names.
 var choose = map[spec.OptionName]func(e *sim.Experiment, word string){
 	spec.OptionAlgorithm: func(e *sim.Experiment, word string) { e.Algorithm = spec.Algorithm(word) },
 	spec.OptionSampling:  func(e *sim.Experiment, word string) { e.Sampling = spec.ParticipantSampling(word) },
@@ -78,7 +78,7 @@ var choose = map[spec.OptionName]func(e *sim.Experiment, word string){
 	},
 }
 
-// csvFile is the path of the data for kinds of models without synthetic data. TestPairs sets it.
+// csvFile is the path of a data file for models that have no synthetic data. TestPairs sets it.
 var csvFile string
 
 // writeCSVFile writes a file with features a and b, and targets y between 0.3 and 3.
@@ -106,7 +106,8 @@ func TestTooFewForTheRule(t *testing.T) {
 		e.Algorithm, e.Mixing.ServerEvery = algorithm, 3
 		e.Aggregation = rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // discards both of two updates
 		r := run(t, e)
-		if moved := r.Final[0][0] != 0; moved != (algorithm == spec.FedDec) { // FedDec's agents continue to train
+		// without a server model, the agents of FedDec continue to train
+		if moved := r.Final[0][0] != 0; moved != (algorithm == spec.FedDec) {
 			t.Errorf("%s: the model is %v", algorithm, r.Final[0])
 		}
 	}
@@ -120,11 +121,12 @@ func codecOf(name string) (c spec.Codec) {
 	return c
 }
 
-// TestPairs checks that an experiment with any two options runs exactly if package spec allows the combination.
+// TestPairs checks every pair of option values: an experiment with both values must run if and only if package spec
+// allows the pair.
 func TestPairs(t *testing.T) {
 	csvFile = writeCSVFile(t)
 	kinds := testkit.Words(spec.ModelKinds())
-	mlp := slices.Index(kinds, "mlp") // the first kind completes the choices of the other options
+	mlp := slices.Index(kinds, "mlp") // the first kind of model is used with the other options
 	kinds[0], kinds[mlp] = kinds[mlp], kinds[0]
 	testkit.EachPair(t, spec.InExperimentFile, map[spec.OptionName][]string{
 		spec.OptionAlgorithm: {"fedavg", "feddec"}, spec.OptionSampling: {"without_replacement", "with_replacement",

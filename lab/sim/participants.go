@@ -12,14 +12,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Participants defines the participants of each round: a number of drawn agents, or a file with a list. In a
-// configuration it is written as 10 or FILE.json.
+// Participants defines the participants of each round: the number of agents to draw, or a file with a list for each
+// round. In a configuration it is written as 10 or FILE.json.
 type Participants struct {
 	Count int // number of agents drawn per round; 0 means all agents
-	// path of a JSON list of agent numbers (from 0) for each round; an agent listed twice has two draws
+	// File is the path of a JSON file with a list of agent numbers (from 0) for each round. An agent that is listed
+	// twice has two draws.
 	File string
 
-	rounds [][]round.DrawnIndex // content of the file, once it is read
+	rounds [][]round.DrawnIndex // content of the file, after it was read
 }
 
 // Parse implements config.TextParser.
@@ -62,7 +63,7 @@ func (p *Participants) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// read reads and validates the file. For FedDec, rounds is the number of server rounds.
+// read reads and validates the file of participants. For FedDec, rounds is the number of server rounds.
 func (p *Participants) read(agents, rounds int) error {
 	text, err := os.ReadFile(p.File)
 	var listed [][]int
@@ -94,7 +95,7 @@ func (p *Participants) read(agents, rounds int) error {
 	return nil
 }
 
-// inRound returns the participants of round i, i ≥ 1, from the file. ok is false without a file.
+// inRound returns the participants of round i ≥ 1 that the file lists. ok is false if there is no file.
 func (p *Participants) inRound(i int) (places []round.DrawnIndex, ok bool) {
 	if p.rounds == nil {
 		return nil, false

@@ -12,27 +12,28 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim/data"
 )
 
-// PerAgent is a number for each agent: one number for all, a list with one number each, or a random distribution drawn
-// at the start of a run. In a file it is written as 10, [1, 2, 4], "uniform(1, 10)" or "geometric(5)".
+// PerAgent is a number for each agent. It is one number for all agents, a list with one number per agent, or a
+// distribution from which the numbers are drawn at the start of a run. In a file it is written as 10, [1, 2, 4],
+// "uniform(1, 10)" or "geometric(5)".
 type PerAgent struct {
-	Values []float64 // one number, or one per agent; nil for a distribution
+	Values []float64 // one number for all agents, or one number per agent; nil for a distribution
 	Draw   Draw
 	A, B   float64 // parameters of the distribution
 }
 
-// Draw is a distribution of integers.
+// Draw is a distribution of integers, from which the numbers of the agents are drawn.
 type Draw string
 
-// Distributions.
+// Supported distributions.
 const (
-	Uniform   Draw = "uniform"   // uniform over the integers from A to B
-	Geometric Draw = "geometric" // geometric over 1, 2, … with mean A
+	Uniform   Draw = "uniform"   // uniform distribution over the integers from A to B
+	Geometric Draw = "geometric" // geometric distribution over 1, 2, … with mean A
 )
 
-// Each returns a PerAgent with one number for all agents or one number for each.
+// Each returns a PerAgent with the given numbers: one number for all agents, or one number per agent.
 func Each(values ...float64) PerAgent { return PerAgent{Values: values} }
 
-// At returns the number of agent k. A random number depends only on seed and k.
+// At returns the number of agent k. A randomly drawn number depends only on the seed and k.
 func (p *PerAgent) At(k int, seed uint64) float64 {
 	if len(p.Values) == 1 {
 		return p.Values[0]
@@ -53,8 +54,8 @@ func (p *PerAgent) of(k int, seed uint64) float64 {
 	return p.Values[k]
 }
 
-// least and most return the bounds of all agents' numbers. For a geometric distribution, most returns the mean, because
-// there is no upper bound.
+// least and most return the minimum and the maximum of all agents' numbers. A geometric distribution has no maximum, so
+// most returns the mean.
 func (p *PerAgent) least() float64 {
 	switch p.Draw {
 	case Uniform:
@@ -79,7 +80,7 @@ func (p *PerAgent) rng(k int, seed uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(data.Mix(seed, seedForPerAgentNumbers), data.Mix(seedForPerAgentNumbers, uint64(k))))
 }
 
-// allEqual reports whether all agents have the same number.
+// allEqual reports whether PerAgent is one number for all agents.
 func (p *PerAgent) allEqual() bool { return len(p.Values) == 1 }
 
 // Parse sets p to the numbers or the distribution in texts. On error, bad is the index of the invalid text.

@@ -15,8 +15,9 @@ type personalModels[T learner.Float] struct {
 	*runConstants[T]
 	parts *learner.ParameterSplit // shared and personal parameters; with Ditto all are shared
 	first []T                     // initial parameters of the whole model
-	// own contains the personal parameters of each agent: personal layers, or the whole personal model of Ditto. An
-	// element is nil before the agent's first round, and own is nil without personal models.
+	// own contains the personal parameters of each agent: the personal layers, or the whole personal model of the
+	// method Ditto. The element of an agent is nil before the agent's first round. own is nil if the experiment has no
+	// personal models.
 	own  [][]T
 	hand *agentSimulator[T] // simulator for fine-tuning and evaluation
 	x    []T                // buffer for one model
@@ -54,8 +55,8 @@ func (p *personalModels[T]) agentPart(k int) []T {
 	return p.own[k]
 }
 
-// trainAgent takes the local steps of agent k in round i from the shared parameters base. It stores the shared result
-// in w and updates the personal parameters.
+// trainAgent takes the local steps of agent k in round i, starting from the shared parameters base. It stores the
+// trained shared parameters in w and updates the personal parameters of the agent.
 func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, steps int) error {
 	if p.own == nil || p.e.Personal.UsesDitto() {
 		copy(w, base)
@@ -75,8 +76,8 @@ func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, 
 	return err
 }
 
-// trainPersonalModel takes local steps that train the Ditto model v of agent k, where the penalty lambda keeps v close
-// to anchor. See [task.NewDittoStepRunner].
+// trainPersonalModel takes local steps that train the personal model v of agent k with the method Ditto. The penalty
+// lambda keeps v close to anchor. See [task.NewDittoStepRunner].
 func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T, k, i int, offset uint64,
 	steps int) error {
 	task.ReseedAgentRand(&h.pcg, task.PersonalStepsSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
@@ -127,18 +128,18 @@ func (p *personalModels[T]) measure(r *recorder, w []T, i int, t uint64) error {
 	return nil
 }
 
-// setOwn records the scores of the agents' own models: over all held-out rows, the mean over agents, and the worst
-// agent.
+// setOwn records the scores of the agents' own models: the score over all held-out rows, the mean over the agents, and
+// the score of the worst agent.
 func (r *recorder) setOwn(of evaluation.Result) {
 	set := func(name string, all float64, each *evaluation.AgentMetricDistribution) {
 		r.set(name, all)
-		if each != nil { // nil for too few agents
+		if each != nil { // nil if there are too few agents
 			r.set(name+"_mean", each.Mean)
 			r.set(name+"_worst", each.Worst)
 		}
 	}
 	set("own_risk", of.Risk, of.AgentRisk)
-	if of.Accuracy != nil { // nil for a regression
+	if of.Accuracy != nil { // nil if the task is a regression
 		set("own_accuracy", *of.Accuracy, of.AgentAccuracy)
 	}
 }

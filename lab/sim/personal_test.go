@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// line holds the rows (x, y) of two agents for the model w·x + b. The last row of each agent is held out.
+// line contains the rows (x, y) of two agents for the linear model w·x + b. The last row of each agent is held out.
 type line struct{ x, y [2][]float64 }
 
 func newLine() line {
@@ -37,7 +37,7 @@ func (l line) instance(t *testing.T) func(int) (sim.Instance[float64], error) {
 	return func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: p}, nil }
 }
 
-// gradient returns the gradient of agent k over its training rows at (w, b).
+// gradient returns the gradient of agent k's risk over its training rows at (w, b).
 func (l line) gradient(k int, w, b float64) (dw, db float64) {
 	n := len(l.x[k]) - 1
 	for i := range n {
@@ -54,14 +54,14 @@ func (l line) risk(k int, w, b float64) float64 {
 	return miss * miss / 2
 }
 
-// TestPersonal compares each method of personalisation with a manual computation on exact gradients.
+// TestPersonal compares each method of personalisation with a manual computation that uses exact gradients.
 func TestPersonal(t *testing.T) {
 	const mu, lambda, steps, rounds, fine = 0.1, 0.7, 3, 4, 5
 	l := newLine()
 	for _, tt := range []struct {
 		name   string
 		change func(e *sim.Experiment)
-		bias   bool // whether the bias is personal
+		bias   bool // true if the bias is a personal parameter
 		ditto  bool
 		fine   int
 	}{
@@ -78,7 +78,7 @@ func TestPersonal(t *testing.T) {
 		e := sim.Default()
 		e.Runs, e.Rounds, e.Record, e.Participants.Count, e.LocalSteps, e.BatchSize = 1, rounds, 1, 2, sim.Each(steps),
 			sim.Each(0)
-		e.StepSize.Constant = mu // normalised: each local step has size mu/steps
+		e.StepSize.Constant = mu // the step size is normalised, so each local step has the size mu/steps
 		tt.change(&e)
 		got, err := sim.RunInstances(t.Context(), e, l.instance(t), nil)
 		if err != nil {
@@ -132,7 +132,8 @@ func TestPersonal(t *testing.T) {
 	}
 }
 
-// TestDittoLeavesTheModel checks that ditto and fine-tuning do not change a bit of the server's model.
+// TestDittoLeavesTheModel checks that the server's model is bit-for-bit the same with and without Ditto and
+// fine-tuning.
 func TestDittoLeavesTheModel(t *testing.T) {
 	e := personal()
 	plain := run(t, e)
@@ -177,7 +178,7 @@ func TestPersonalOnAnyCores(t *testing.T) {
 	}
 }
 
-// personal returns an experiment with heterogeneous agents and every kind of random draw.
+// personal returns an experiment whose agents have different data, and which uses every kind of random draw.
 func personal() sim.Experiment {
 	e := sim.Default()
 	e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Record = 8, 3, 2, 12, 4
@@ -190,7 +191,7 @@ func personal() sim.Experiment {
 	return e
 }
 
-// TestPersonalRefused checks that invalid settings are reported by key before the first round.
+// TestPersonalRefused checks that invalid settings are reported with their configuration key before the first round.
 func TestPersonalRefused(t *testing.T) {
 	for want, change := range map[string]func(e *sim.Experiment){
 		"data.own_held_out: is 0, but personal models are evaluated": func(e *sim.Experiment) {

@@ -18,8 +18,8 @@ type pipeline[P any] struct {
 	stopped       error // first error of consumePiece
 }
 
-// newPipeline returns a pipeline for a number of tasks. room contains the buffers, and take is called with each result
-// in order until it returns an error.
+// newPipeline returns a pipeline for the given number of tasks. room contains the buffers. The pipeline calls take with
+// each result, in the order of the tasks, until take returns an error.
 func newPipeline[P any](pieces int, room []P, take func(P) error) *pipeline[P] {
 	c := &pipeline[P]{pieces: pieces, consumePiece: take, spare: room, made: map[int]P{}}
 	c.freed.L = &c.mu
@@ -42,8 +42,8 @@ func (c *pipeline[P]) begin() (n int, room P, ok bool) {
 	return n, room, true
 }
 
-// finish submits the result of task n. It consumes all results that are next in order, unless another goroutine is
-// doing so.
+// finish submits the result of task n. If no other goroutine is consuming results, it consumes all results that are
+// next in order.
 func (c *pipeline[P]) finish(n int, piece P) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

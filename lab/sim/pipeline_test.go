@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPipelineKeepsOrder finishes pieces in reverse order. It checks that they are consumed in order and that buffers
-// become free.
+// TestPipelineKeepsOrder finishes tasks in reverse order. Their results must be consumed in order, and their buffers
+// must become free.
 func TestPipelineKeepsOrder(t *testing.T) {
 	var taken []int
 	c := newPipeline(6, make([]*int, 3), func(n *int) error {
@@ -33,8 +33,8 @@ func TestPipelineKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestPipelineStopsAtTheFirstError checks that the pipeline stops at the first error in the order of the pieces, for
-// any scheduling.
+// TestPipelineStopsAtTheFirstError checks that the pipeline stops at the first error in the order of the tasks,
+// regardless of the scheduling of goroutines.
 func TestPipelineStopsAtTheFirstError(t *testing.T) {
 	type piece struct{ n int }
 	for range 50 {

@@ -14,14 +14,14 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestRecompute recomputes dumps in numpy from the arrays alone.
+// TestRecompute recomputes the results of dumps in numpy, using only the arrays in the dumps.
 func TestRecompute(t *testing.T) {
 	python := testkit.NumpyPython(t)
 	tried := 0
 	for name, change := range dumped() {
 		e := dumpedExperiment(change)
 		if strings.Contains(name, "network") || e.Exchange == spec.ExchangeGradient || e.Precision == sim.Float32 {
-			continue // not supported by the script
+			continue // the script does not support this case
 		}
 		tried++
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,8 @@ func TestRecompute(t *testing.T) {
 	}
 }
 
-// TestLoadWithoutDraws loads dumps without draws and checks that the same seed gives the same draws.
+// TestLoadWithoutDraws loads dumps from which the draws were removed, and checks that the same seed gives the same
+// draws.
 func TestLoadWithoutDraws(t *testing.T) {
 	for _, name := range []string{"one run", "stored rows, batches", "the bilinear network, stragglers, weights",
 		"feddec, all links up",
@@ -50,7 +51,7 @@ func TestLoadWithoutDraws(t *testing.T) {
 		away := []string{"participants", "steps", "scale", "batch", "sample_rows", "sample_x", "sample_y", "noise",
 			"final"}
 		if e.Algorithm == spec.FedDec {
-			away = append(away, "W") // graph.json has the weights too
+			away = append(away, "W") // graph.json contains the weights, too
 		}
 		for _, array := range away {
 			if err := os.Remove(filepath.Join(e.Dump, "run-0000", array+".npy")); err != nil && !os.IsNotExist(err) {
@@ -70,7 +71,7 @@ func TestLoadWithoutDraws(t *testing.T) {
 	}
 }
 
-// TestBadInstances checks that incomplete or inconsistent dumps are refused.
+// TestBadInstances checks that the simulator refuses dumps that are incomplete or inconsistent.
 func TestBadInstances(t *testing.T) {
 	for want, spoil := range map[string]func(t *testing.T, dir string){
 		"neither draws": func(t *testing.T, dir string) {

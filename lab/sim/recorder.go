@@ -14,10 +14,10 @@ import (
 type algorithm interface {
 	step(i int) error    // simulates round i
 	model(dst []float64) // stores the current model in dst, for FedDec the agents' mean
-	// measure records the metrics that only this algorithm has, for round i. It returns an error if a personal model
-	// diverges.
+	// measure records the metrics that only this algorithm has, for round i. measure returns an error if a personal
+	// model diverges.
 	measure(to *recorder, i int) error
-	keeps(into *State) // adds all state except the model
+	keeps(into *State) // adds all state except the model to the given State
 }
 
 // recorder stores the metrics of a run.

@@ -12,24 +12,27 @@ import (
 
 // Result holds the measurements of a simulation.
 type Result struct {
-	Experiment Experiment  `json:"experiment"`
-	Rounds     []int       `json:"rounds"` // numbers of the recorded rounds; 0 is the start, for FedDec 1
-	Metrics    []Metric    `json:"metrics"`
-	Final      [][]float64 `json:"final"`      // last model of each run; nil after a divergence
-	Divergence *Divergence `json:"divergence"` // nil if all runs completed; otherwise the curves end before it
-	Network    *Network    `json:"network"`    // graph of FedDec's first run; nil without a graph
+	Experiment Experiment `json:"experiment"`
+	// numbers of the recorded rounds; the start has the number 0, or 1 for FedDec
+	Rounds  []int       `json:"rounds"`
+	Metrics []Metric    `json:"metrics"`
+	Final   [][]float64 `json:"final"` // last model of each run; nil after a divergence
+	// nil if all runs completed; otherwise the curves end before the divergence
+	Divergence *Divergence `json:"divergence"`
+	Network    *Network    `json:"network"` // graph of FedDec's first run; nil without a graph
 }
 
 // Network is the mixing graph of a run with measured and computed properties.
 type Network struct {
 	*graph.MixingMatrix
 	Health []float64 // share of iterations in which each edge was up; nil after a divergence
-	// second eigenvalue |λ̂₂| = |λ₂(E[WWᵀ])| (FedDec paper, Theorem 1); NaN for too many agents
+	// SecondEigenvalue is |λ̂₂| = |λ₂(E[WWᵀ])|, the second eigenvalue of the expected squared mixing matrix (FedDec
+	// paper, Theorem 1). SecondEigenvalue is NaN if there are too many agents.
 	SecondEigenvalue float64
 }
 
-// MarshalJSON encodes the graph as a graph file with edge weights, the health of the edges in the same order, the
-// second eigenvalue |λ̂₂| and the constant α. |λ̂₂| and α become null if they are infinite or unknown.
+// MarshalJSON encodes the graph in the format of a graph file, with edge weights, the health of the edges in the same
+// order, the second eigenvalue |λ̂₂| and the constant α. |λ̂₂| and α are null if they are infinite or unknown.
 func (n *Network) MarshalJSON() ([]byte, error) {
 	finite := func(v float64) *float64 {
 		if math.IsInf(v, 0) || math.IsNaN(v) {
@@ -50,17 +53,18 @@ func (n *Network) Alpha() float64 { return graph.MixingAlphaOfEigenvalue(n.Secon
 
 // Metric holds the values of a metric over the rounds.
 type Metric struct {
-	Name string      `json:"name"`
-	Mean []float64   `json:"mean"` // mean over the runs at each recorded round
-	CI95 []float64   `json:"ci95"` // half-width of the 95 % interval (Student's t); nil for one run
-	Runs [][]float64 `json:"runs"` // [run][record]
+	Name string    `json:"name"`
+	Mean []float64 `json:"mean"` // mean over the runs at each recorded round
+	// half-width of the 95 % confidence interval (Student's t distribution); nil for a single run
+	CI95 []float64   `json:"ci95"`
+	Runs [][]float64 `json:"runs"` // values by run and record
 }
 
 // Estimate is a mean over runs with the half-width of its 95 % confidence interval (Student's t). The half-width is
 // +Inf for a single run.
 type Estimate struct{ Mean, Half float64 }
 
-// Metric returns the metric with the given name. It panics if the problem has no such metric.
+// Metric returns the metric with the given name. Metric panics if the problem has no such metric.
 func (r *Result) Metric(name string) *Metric {
 	for i := range r.Metrics {
 		if r.Metrics[i].Name == name {
@@ -74,8 +78,8 @@ func (r *Result) Metric(name string) *Metric {
 	panic(fmt.Sprintf("sim: unknown metric %q; available metrics: %q", name, names))
 }
 
-// Steady returns the mean of a metric over all recorded rounds ≥ from. The interval is computed over the means of the
-// runs.
+// Steady returns the mean of a metric over all recorded rounds from the round number from on. The confidence interval
+// is computed over the means of the runs.
 func (r *Result) Steady(name string, from int) Estimate {
 	first, _ := slices.BinarySearch(r.Rounds, from)
 	means := make([]float64, 0, len(r.Final))
@@ -90,7 +94,7 @@ func (r *Result) Steady(name string, from int) Estimate {
 	return Estimate{mean, half}
 }
 
-// At returns a metric at a recorded round. It panics if the round was not recorded.
+// At returns the value of a metric at a recorded round. At panics if the round was not recorded.
 func (r *Result) At(name string, round int) Estimate {
 	at, found := slices.BinarySearch(r.Rounds, round)
 	if !found {
@@ -134,7 +138,7 @@ func collect(e Experiment, rounds []int, tracks []*runRecord) *Result {
 		}
 		r.Metrics = append(r.Metrics, m)
 	}
-	if r.Divergence != nil { // Omit the final models: the progress of the other runs depends on the machine.
+	if r.Divergence != nil { // the progress of the other runs depends on the machine, so their final models are omitted
 		return r
 	}
 	for _, t := range tracks {

@@ -19,11 +19,11 @@ import (
 // Progress is the number of completed rounds and the total number of rounds, summed over all runs.
 type Progress struct{ Done, Total int64 }
 
-// Observer is called with the progress of a simulation, from several goroutines. It may be nil.
+// Observer is called with the progress of a simulation, from several goroutines. Observer may be nil.
 type Observer func(Progress)
 
-// Run validates an experiment, creates its instances and simulates it on all cores. If a run diverges, the error is a
-// [*Divergence] and the result holds the records before it.
+// Run validates an experiment, creates its problem instances, and simulates it on all cores. If a run diverges, Run
+// returns a [*Divergence] as error, and a result with the records before the divergence.
 func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
 	if e.Load == "" {
 		if err := e.Read(); err != nil {
@@ -47,11 +47,12 @@ func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	return instances[T](e)
 }
 
-// RunInstances is like [Run], but uses the caller's instances, which may be the same for all runs. It ignores Data,
-// Agents, Weights and the graph of the experiment. It calls instance once for each run, concurrently.
+// RunInstances runs a simulation like [Run], but with problem instances that the caller provides. It calls instance
+// once for each run, concurrently; the results may be the same instance for all runs. It ignores Data, Agents, Weights
+// and the graph of the experiment.
 func RunInstances[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error),
 	o Observer) (*Result, error) {
-	e.Agents = 0 // The instance determines the number of agents.
+	e.Agents = 0 // the instance determines the number of agents
 	if err := e.validate(); err != nil {
 		return nil, err
 	}
@@ -104,9 +105,9 @@ type simulation[T learner.Float] struct {
 	observer Observer
 	rounds   []int
 	tracks   []*runRecord
-	inner    int          // goroutines per run
-	done     atomic.Int64 // completed rounds of all runs
-	diverged atomic.Int64 // earliest round of a divergence; all runs stop there
+	inner    int          // number of goroutines per run
+	done     atomic.Int64 // number of completed rounds, summed over all runs
+	diverged atomic.Int64 // earliest round in which a run has diverged; all runs stop there
 }
 
 // runRecord holds the measurements of a run.
@@ -125,7 +126,7 @@ func (e *Experiment) first() int {
 	return 0
 }
 
-// recorded returns the recorded rounds: the first, every e.Record-th, and the last.
+// recorded returns the numbers of the rounds to record: the first round, every e.Record-th round, and the last round.
 func (e *Experiment) recorded() []int {
 	every := e.Record
 	if every == 0 {
@@ -140,7 +141,7 @@ func (e *Experiment) recorded() []int {
 	return rounds
 }
 
-// run simulates one run. Divergence is recorded and is not an error.
+// run simulates one run. A divergence is recorded and not returned as an error.
 func (s *simulation[T]) run(ctx context.Context, run int) error {
 	in, err := s.instance(run)
 	if err != nil {
@@ -208,7 +209,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 	return nil
 }
 
-// divergedAt records the earliest divergence, independently of the order of the runs.
+// divergedAt records that a run has diverged in round i, and keeps the earliest of these rounds.
 func (s *simulation[T]) divergedAt(i int64) {
 	for {
 		old := s.diverged.Load()
@@ -267,8 +268,8 @@ func newRunConstants[T learner.Float](e *Experiment, run int, in Instance[T]) (*
 	return c, nil
 }
 
-// schedule returns the step size schedule of the experiment. Constants that the experiment omits are taken from the
-// problem.
+// schedule returns the step size schedule of the experiment. If the experiment omits a constant, the constant of the
+// problem is used.
 func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.StepSizeSchedule {
 	s, h := e.StepSize, e.Mixing.ServerEvery
 	if s.StrongConvexity == 0 {

@@ -15,18 +15,19 @@ import (
 
 // runConstants holds the values that do not change during a run.
 type runConstants[T learner.Float] struct {
-	e             *Experiment
-	seed          uint64 // seed of the run
-	in            Instance[T]
-	agents        int // K
-	schedule      learner.StepSizeSchedule
-	buckets       []uint8          // aggregation bucket of each agent plus 1; 0 means not computed yet
-	keys          []uint64         // random keys of named agents; nil if they have no names
-	total         float64          // sum of the problem's weights
-	tape          *drawRecorder[T] // recorder for a dump; nil without a dump
-	attack        attack.Attack
-	liars         map[int]bool // dishonest agents
-	maxLocalSteps uint64       // largest number of local steps; the schedule advances by it in each round
+	e        *Experiment
+	seed     uint64 // seed of the run
+	in       Instance[T]
+	agents   int // number of agents (K)
+	schedule learner.StepSizeSchedule
+	buckets  []uint8          // aggregation bucket of each agent plus 1; 0 means not computed yet
+	keys     []uint64         // random keys of named agents; nil if the agents have no names
+	total    float64          // sum of the problem's weights
+	tape     *drawRecorder[T] // recorder of the draws for a dump; nil if no dump is written
+	attack   attack.Attack
+	liars    map[int]bool // set of dishonest agents
+	// largest number of local steps of any agent; each round advances the step size schedule by this number
+	maxLocalSteps uint64
 }
 
 // weight returns the weight K·p_k of agent k, scaled so that the mean over all K agents is 1.
@@ -68,8 +69,8 @@ func (c *runConstants[T]) stream(k int) uint64 {
 	return data.Mix(forAgent, uint64(k))
 }
 
-// start returns the initial model: the model of the problem if it has one, or the initial model that a coordinator uses
-// with the same seed.
+// start returns the initial model: the model that the problem specifies, or otherwise the initial model that a
+// coordinator uses with the same seed.
 func (c *runConstants[T]) start() []T {
 	w := make([]T, c.in.Problem.Model.ParameterCount())
 	if s := c.in.Problem.Start; s != nil {
@@ -93,12 +94,12 @@ type agentSimulator[T learner.Float] struct {
 	sampler learner.StepSampler[T]
 	steps   task.LocalStepRunner[T]
 	pcg     rand.PCG
-	packing *lossyCodec[T] // codec of FedDec's snapshots; nil for a lossless codec
+	packing *lossyCodec[T] // codec of the snapshots in FedDec; nil for a lossless codec
 
-	x, anchor []T // buffers for one model each
+	x, anchor []T // buffers, each for one model
 
-	recording *recordingSource[T] // source of draws that also records them; nil without a dump
-	replaying *replaySource[T]    // source of recorded draws; nil unless a dump is replayed
+	recording *recordingSource[T] // draw source that also records the draws; nil if no dump is written
+	replaying *replaySource[T]    // draw source that returns recorded draws; nil unless a dump is replayed
 }
 
 func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {
@@ -142,8 +143,8 @@ func (h *agentSimulator[T]) loadAgent(k, round int) {
 	}
 }
 
-// takeLocalSteps takes the local steps of agent k from number first to number last. It updates the parameters x in
-// place.
+// takeLocalSteps takes the local steps of agent k from number first to number last. takeLocalSteps updates the
+// parameters x in place.
 func (h *agentSimulator[T]) takeLocalSteps(x []T, k, first, last int) error {
 	err := h.steps.TakeLocalSteps(x, uint64(first), uint64(last))
 	if h.replaying != nil && h.replaying.err != nil {

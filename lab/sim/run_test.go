@@ -23,7 +23,8 @@ func run(t *testing.T, e sim.Experiment) *sim.Result {
 	return r
 }
 
-// TestLabAgreesWithTheory compares the steady state of lecture Lab #1 with the exact recursion of its second moment.
+// TestLabAgreesWithTheory compares the steady state of Lab #1 of the lecture with the exact recursion for the second
+// moment of the error.
 func TestLabAgreesWithTheory(t *testing.T) {
 	e := sim.Default()
 	e.Agents, e.Participants.Count, e.LocalSteps, e.Runs, e.Rounds, e.Record = 20, 5, sim.Each(4), 30, 1500, 5
@@ -38,8 +39,8 @@ func TestLabAgreesWithTheory(t *testing.T) {
 	}
 }
 
-// TestSameBitsOnAnyCores checks that results do not depend on the number of cores, for parallel runs and for parallel
-// agents.
+// TestSameBitsOnAnyCores checks that results do not depend on the number of cores. It tests parallel runs, and agents
+// that are simulated in parallel within one run.
 func TestSameBitsOnAnyCores(t *testing.T) {
 	for name, change := range experiments() {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +85,8 @@ func experiments() map[string]func(*sim.Experiment) {
 	}
 }
 
-// TestBytes checks that updates are counted with their codec, and models without.
+// TestBytes checks the metric of sent bytes. Updates must count with their compressed size, and models with their
+// uncompressed size.
 func TestBytes(t *testing.T) {
 	for word, update := range map[spec.Codec]float64{spec.CodecRaw: 40, spec.CodecBFloat16: 20, spec.CodecInt8: 14,
 		spec.CodecInt4: 9, spec.CodecSigns: 14, spec.TopKCodec(0.2): 16} {
@@ -101,7 +103,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestFrozenMustBeThere checks that frozen tensors must exist in the model.
+// TestFrozenMustBeThere checks that the simulator refuses frozen tensors that the model does not have.
 func TestFrozenMustBeThere(t *testing.T) {
 	for _, name := range []string{"layer0", "layer0.weight", "layer1"} {
 		e := sim.Default()
@@ -112,9 +114,9 @@ func TestFrozenMustBeThere(t *testing.T) {
 	}
 }
 
-// TestDefaultAggregationIsExact checks on feddec's data that FedAvg with exact gradients of all 20 agents reaches the
-// minimum with the default aggregation. With bounded updates it does not, because the agents' targets differ by powers
-// of two.
+// TestDefaultAggregationIsExact uses the data of the experiment feddec. FedAvg with exact gradients of all 20 agents
+// must reach the minimum with the default aggregation. With bounded updates it does not reach the minimum, because the
+// agents' targets differ by powers of two.
 func TestDefaultAggregationIsExact(t *testing.T) {
 	e := sim.Default()
 	e.Runs, e.Rounds, e.Record, e.Agents, e.Participants.Count = 1, 3000, 3000, 20, 20

@@ -14,23 +14,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// server computes the next model from the participants' updates as the coordinator does: it aggregates them by the
-// rule, in a fixed order, and then applies the optimiser.
+// server computes the next model from the participants' updates in the same way as the coordinator. It aggregates the
+// updates by the aggregation rule, in a fixed order, and then applies the server optimiser.
 type server[T learner.Float] struct {
 	*runConstants[T]
 	round  wire.RoundID
-	drawn  []round.DrawnIndex // participants, in order of the agents
-	places []round.DrawnIndex // participants, in order of the aggregation
+	drawn  []round.DrawnIndex // participants in the order of the agents
+	places []round.DrawnIndex // participants in the order of the aggregation
 	plan   round.Plan
 
 	rule rule.Rule[T]
-	keep bool // whether all updates of a round are stored, instead of being aggregated on arrival
+	keep bool // true if all updates of a round are stored; otherwise each update is aggregated on arrival
 	rows rule.InMemoryUpdates[T]
 	set  []rule.UpdateMetadata // metadata of the participants
-	// recent holds summaries of previous aggregations, if updates are stored.
+	// recent contains summaries of previous aggregations. recent is used only if updates are stored.
 	recent []round.PastAggregationSummary
 
-	lengths []float64 // last update norm of each agent for sampling; 0 means unknown
+	lengths []float64 // norm of each agent's last update, used for sampling; 0 means unknown
 
 	packing  *lossyCodec[T]
 	feedback *feedback[T]
@@ -61,7 +61,7 @@ func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 func (s *server[T]) begin(i int, plan round.Plan, drawn []round.DrawnIndex) []round.DrawnIndex {
 	s.round, s.plan = wire.RoundID(i), plan
 	s.plan.RecentAggregations = s.recent
-	if slices.Equal(drawn, s.drawn) { // The order is unchanged, as usual if all agents participate.
+	if slices.Equal(drawn, s.drawn) { // the order is unchanged, which is the usual case if all agents participate
 		return s.places
 	}
 	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
@@ -91,8 +91,8 @@ func (s *server[T]) sort(places []round.DrawnIndex) {
 	}
 }
 
-// sender calls take with the result of each participant in the order of aggregation. The update is v − base. If base is
-// nil, v is a gradient.
+// sender calls take with the result of each participant, in the order of the aggregation. The update of a participant
+// is v − base. If base is nil, v is a gradient.
 type sender[T learner.Float] func(take func(k int, v, base []T)) error
 
 // stream adapts a sender to [rule.UpdateReader], for rules that read each update once.
@@ -104,7 +104,7 @@ type stream[T learner.Float] struct {
 // Len implements [rule.UpdateReader].
 func (s stream[T]) Len() int { return len(s.step) }
 
-// ForEachUpdate implements [rule.UpdateReader]. It ignores the requested range and reads all elements.
+// ForEachUpdate implements [rule.UpdateReader]. ForEachUpdate ignores the requested range and reads all elements.
 func (s stream[T]) ForEachUpdate(_, _ int, take func(k int, v []T)) error {
 	return s.send(func(k int, v, base []T) {
 		v = s.receivedVector(k, v, base)
@@ -119,8 +119,8 @@ func (stream[T]) ReadColumns(int, [][]T) error {
 		"pass")
 }
 
-// receivedVector returns the update or gradient of participant k as the server receives it, after an attack and lossy
-// compression. It draws the same random numbers as a live agent.
+// receivedVector returns the update or gradient of participant k as the server receives it, that is, after an attack
+// and lossy compression. It draws the same random numbers as a live agent.
 func (s *server[T]) receivedVector(k int, v, base []T) []T {
 	if base == nil {
 		copy(s.change, v)
@@ -156,7 +156,7 @@ func (s *server[T]) remember(k int, v []T) {
 }
 
 // advance computes the model that follows w and stores it in dst. It returns [rule.ErrTooFewUpdates] if a coordinator
-// would abandon the round, the error of send, or an error if the new model is not finite.
+// would abandon the round. It also returns the error of send, or an error if the new model is not finite.
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	set := rule.UpdateSet[T]{Updates: s.set, UpdateScale: s.plan.UpdateScale(), RuleState: s.kept,
 		UpdateReader: stream[T]{s,
@@ -185,8 +185,9 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	return err
 }
 
-// settleFeedback updates the error feedback after a round. above contains the indices of refused updates, and out
-// contains the indices that the rule excluded among the remaining updates.
+// settleFeedback updates the error feedback after a round. The parameter above contains the indices of the updates that
+// were refused because of their norm. The parameter out contains the indices, among the remaining updates, of the
+// updates that the aggregation rule excluded.
 func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 	if s.feedback == nil {
 		return
@@ -205,8 +206,8 @@ func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 	s.feedback.updateResiduals(agents, abandoned, left)
 }
 
-// bounded stores all updates of the round and applies the norm limits: it shortens or refuses updates with a large
-// norm.
+// bounded stores all updates of the round and applies the limits for the norm. It clips or refuses updates whose norm
+// is too large.
 func (s *server[T]) bounded(all rule.UpdateReader[T]) (shares []rule.UpdateMetadata, rows rule.InMemoryUpdates[T],
 	lengths []float64,
 	above []int, err error) {

@@ -7,10 +7,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// State is the state of a run after a round: the model and the state of the server and of each agent. Users can compare
-// it with calculations by hand.
+// State is the state of a run after a round: the model, the state of the server, and the state of each agent. Users can
+// compare it with manual calculations.
 type State struct {
-	Round int       `json:"round"` // round, where 0 is the start; for FedDec the iteration, from 1
+	Round int       `json:"round"` // number of the round, 0 at the start; for FedDec the iteration, 1 at the start
 	W     []float64 `json:"w"`     // current model; for FedDec the mean of all agents' models
 	// Server contains the state of the server: m and v of the optimiser, the centre of centred clipping, or the last
 	// model w of FedDec.
@@ -28,7 +28,7 @@ func widened[T learner.Float](v []T) []float64 {
 	return wide
 }
 
-// addAgentState adds a named vector to the state of an agent. It does nothing if the vector is empty.
+// addAgentState adds a named vector to the state of an agent. addAgentState does nothing if the vector is empty.
 func addAgentState[T learner.Float](into *State, agent wire.AgentID, name string, v []T) {
 	switch of := into.Agents[string(agent)]; {
 	case len(v) == 0:

@@ -19,10 +19,10 @@ const (
 	maxRecords = 1 << 24 // maximum number of records per metric, over all runs
 )
 
-// Validate returns an error that joins a [*spec.FieldError] for every invalid value. [Run] makes further checks that
-// need the data.
+// Validate returns an error that joins one [*spec.FieldError] for each invalid value. [Run] makes further checks, for
+// which it needs the data.
 func (e *Experiment) Validate() error {
-	if e.Load != "" { // A dump is loaded, so the data section is not used.
+	if e.Load != "" { // if a dump is loaded, the data section is not used
 		return e.validate()
 	}
 	var v spec.ProblemList
@@ -87,7 +87,7 @@ func (e *Experiment) validatePersonal(v *spec.ProblemList) {
 		"is true, but with personal models there is no single model to record")
 }
 
-// choice returns the selected options, for the check of incompatible combinations.
+// choice returns the selected options, so that incompatible combinations can be detected.
 func (e *Experiment) choice() spec.ChosenOptions {
 	weights := spec.WeightsEqual
 	if e.WeighRows || !e.Weights.allEqual() {
@@ -174,8 +174,8 @@ func (e *Experiment) validateMixing(v *spec.ProblemList) {
 	v.Require(!e.RecordMeanIterate, "shadow", "is supported only with fedavg: feddec always records the mean")
 }
 
-// Limits on the number of agents for FedDec, which keeps all agents in memory. The search for a connected graph takes
-// quadratic time, and spectral weights need the eigenvalues of a Laplacian matrix.
+// Limits on the number of agents for FedDec. The simulation keeps all agents in memory. The search for a connected
+// graph takes quadratic time, and spectral weights need the eigenvalues of a Laplacian matrix.
 const (
 	maxMixing   = 1_000_000
 	maxDrawn    = 2_000
@@ -197,7 +197,7 @@ func (e *Experiment) validateGraphSize(v *spec.ProblemList) {
 	}
 }
 
-// whole reports an error unless all numbers of p are integers from low to high.
+// whole reports an error unless all numbers of p are integers between low and high.
 func whole(v *spec.ProblemList, key string, p PerAgent, low, high float64) {
 	if p.Draw != "" {
 		v.Require(p.least() >= low, key, "is %v; want at least %v", p, low)

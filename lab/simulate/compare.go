@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// baseline returns the experiment as FedAvg: same data and draws, but no mixing (W = I). It returns false if e does not
-// mix.
+// baseline returns the FedAvg experiment with which e is compared: the same data and draws, but without mixing (mixing
+// matrix W = I). baseline returns false if e does not mix.
 func baseline(e sim.Experiment) (sim.Experiment, bool) {
 	mixes := e.Algorithm == spec.FedDec && e.Mixing.Graph != sim.NoGraph && e.Load == ""
 	e.Name, e.Mixing.Graph, e.Dump = e.Name+": FedAvg", sim.NoGraph, ""
@@ -27,7 +27,8 @@ const (
 func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 	metric := compared(feddec)
 	at := serverRounds(feddec)
-	last := min(len(feddec.Rounds), len(fedavg.Rounds)) // After a divergence one result has fewer records.
+	// after a divergence, one result has fewer records than the other
+	last := min(len(feddec.Rounds), len(fedavg.Rounds))
 	at = slices.DeleteFunc(at, func(i int) bool { return i >= last })
 	if metric == "" || len(at) < 2 {
 		return nil
@@ -48,7 +49,7 @@ func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 		f := &plot.Figure{Title: feddec.Experiment.Name, X: plot.Axis{Label: by.label},
 			Y: plot.Axis{Label: label(metric)}}
 		f.X.Bytes = by.file != roundsFile
-		f.X.Log = by.file == totalFile // Use a logarithmic axis: the totals differ by orders of magnitude.
+		f.X.Log = by.file == totalFile // the totals of the two algorithms differ by orders of magnitude
 		var values []float64
 		for _, side := range []struct {
 			name string

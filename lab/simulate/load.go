@@ -13,7 +13,8 @@ import (
 // checked is an experiment with a Validate method for package config, which adds the position in the file to errors.
 type checked sim.Experiment
 
-// Validate is called by config.Load. For a loaded dump, it checks only the experiment's own file.
+// Validate implements the validation that config.Load calls. If a dump is loaded, it checks only the settings in the
+// experiment's own file.
 func (c *checked) Validate() error {
 	if c.Load != "" {
 		return (*sim.Experiment)(c).Validate()
@@ -24,7 +25,7 @@ func (c *checked) Validate() error {
 	return (*sim.Experiment)(c).Check()
 }
 
-// experiment returns the experiment of the file, or of the loaded dump, with the overrides of the command line.
+// experiment returns the experiment from the file or from the loaded dump, with the values of the command line applied.
 func (o *Options) experiment() (sim.Experiment, error) {
 	e := sim.Default()
 	if o.Load != "" {
@@ -46,7 +47,7 @@ func (o *Options) experiment() (sim.Experiment, error) {
 	return e, err
 }
 
-// instanceKeys returns an error if the command line sets a key that the loaded dump determines.
+// instanceKeys returns an error if the command line sets a key whose value is determined by the loaded dump.
 func (o *Options) instanceKeys() error {
 	for _, key := range slices.Sorted(maps.Keys(o.Set)) {
 		section, _, _ := strings.Cut(key, ".")

@@ -30,7 +30,7 @@ func writePictures(dir string, r *sim.Result) error {
 	return errors.Join(errs...)
 }
 
-// Metrics that are axes of a comparison and have no plot of their own.
+// Metrics that are only used as the axes of a comparison and have no separate plot.
 const (
 	uplinkBytes = "uplink_bytes"
 	totalBytes  = "total_bytes"
@@ -81,7 +81,7 @@ func curve(name string, x []float64, m *sim.Metric) plot.Curve {
 	return c
 }
 
-// spreads reports whether a logarithmic axis suits the values because they cover a wide range.
+// spreads reports whether the values cover such a wide range that a logarithmic axis is suitable.
 func spreads(values []float64) bool {
 	low, high := 0.0, 0.0
 	for _, v := range values {

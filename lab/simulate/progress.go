@@ -29,7 +29,7 @@ func newProgress(w io.Writer) *progress {
 		p.every = 100 * time.Millisecond
 		p.width = func() int {
 			width, _, err := term.GetSize(int(f.Fd()))
-			if err != nil || width == 0 { // Some terminals report an error or a width of 0.
+			if err != nil || width == 0 { // some terminals report an error or a width of 0
 				return 80
 			}
 			return width
@@ -56,7 +56,7 @@ func (p *progress) follow(work func(sim.Observer) (*sim.Result, error)) (*sim.Re
 	}()
 	r, err := work(func(at sim.Progress) {
 		p.total.Store(at.Total)
-		p.done.Add(1) // Count here, because at.Done may arrive out of order.
+		p.done.Add(1) // count the calls, because the values of at.Done may arrive out of order
 	})
 	close(ended)
 	<-gone
@@ -89,7 +89,7 @@ func (p *progress) show(elapsed time.Duration) {
 	fmt.Fprintf(p.w, "\r%s\x1b[K", string(line[:min(len(line), max(width-1, 0))]))
 }
 
-// left rounds the remaining time for display.
+// left returns the remaining time, rounded for display.
 func left(d time.Duration) string {
 	switch {
 	case d < time.Minute:

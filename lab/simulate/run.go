@@ -31,7 +31,8 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(o.Out, 0o777); err != nil { // Fail before the simulation if the folder cannot be created.
+	// create the folder first, so that a failure is reported before the simulation
+	if err := os.MkdirAll(o.Out, 0o777); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	fmt.Fprintln(o.Stdout, describe(&e))
@@ -57,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // followed runs the simulation. If the problem comes from a file of quadratic risks, it also writes the state of the
-// first run after each round.
+// first run after each round to a file.
 func (o *Options) followed(ctx context.Context, e sim.Experiment) (*sim.Result, error) {
 	if e.Data.Quadratics == "" {
 		return o.simulate(ctx, e)

@@ -27,7 +27,8 @@ import (
 
 const page = "../../docs/SIMULATION.md"
 
-// examples writes the experiments of the documentation, with their data, to a folder. It returns the path of each.
+// examples writes the example experiments of the documentation and their data files to a folder. examples returns the
+// path of each experiment, by name.
 func examples(t *testing.T) map[string]string {
 	t.Helper()
 	text := read(t, page)
@@ -66,7 +67,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestExamples runs the examples of the documentation, and checks that a replay of each dump gives the same files.
+// TestExamples runs the example experiments of the documentation. A replay of the dump of each example must give the
+// same files.
 func TestExamples(t *testing.T) {
 	all := examples(t)
 	if len(all) < 4 {
@@ -106,7 +108,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestExamplesRecomputed recomputes the examples of the documentation in numpy from their dumps alone.
+// TestExamplesRecomputed recomputes the example experiments of the documentation in numpy, using only their dumps.
 func TestExamplesRecomputed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each example is run a second time")
@@ -128,8 +130,8 @@ func TestExamplesRecomputed(t *testing.T) {
 	}
 }
 
-// TestSameFilesOnAnyCores checks that every file is byte-identical on one core and on two, for runs or agents in
-// parallel.
+// TestSameFilesOnAnyCores checks that every output file is byte-identical on one core and on two cores. It tests
+// parallel runs, and agents that are simulated in parallel.
 func TestSameFilesOnAnyCores(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for text, runs := range map[string]string{
@@ -167,7 +169,7 @@ func TestSameFilesOnAnyCores(t *testing.T) {
 	}
 }
 
-// looksWhole checks that the files of a result agree with each other.
+// looksWhole checks that the output files of a simulation are consistent with each other.
 func looksWhole(t *testing.T, dir string, r *sim.Result) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "curves.csv"))), "\n")
@@ -204,7 +206,7 @@ func arePictures(t *testing.T, dir string, names ...string) {
 	}
 }
 
-// TestEveryKeyIsDocumented checks that the documentation names each key of an experiment.
+// TestEveryKeyIsDocumented checks that the documentation names each configuration key of an experiment.
 func TestEveryKeyIsDocumented(t *testing.T) {
 	text := read(t, page)
 	var look func(typ reflect.Type, prefix string)
@@ -241,8 +243,8 @@ func fields(typ reflect.Type) func(yield func(reflect.StructField) bool) {
 	}
 }
 
-// TestRefused checks that invalid experiments fail before anything is written, with the key, its position and the
-// bound.
+// TestRefused checks that an invalid experiment is refused before any file is written. The error must contain the key,
+// its position in the file, and the violated limit.
 func TestRefused(t *testing.T) {
 	for text, want := range refusedExperiments {
 		dir := t.TempDir()
@@ -266,8 +268,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// refusedExperiments maps each invalid experiment to the expected error texts. GRAPH is the path of a disconnected
-// graph.
+// refusedExperiments contains invalid experiments with the expected error texts. GRAPH stands for the path of a graph
+// file whose graph is not connected.
 var refusedExperiments = map[string][]string{
 	"participants: 11\nagents: 10\n": {"e.yaml:1:15", "participants: is 11; want at most the number of agents (10)"},
 	"agents: 10\nlocal_stops: 3\n": {"e.yaml:2:1",
@@ -350,11 +352,12 @@ var refusedExperiments = map[string][]string{
 	},
 }
 
-// TestDivergence checks that a diverging run reports where and why, and that earlier measurements are written.
+// TestDivergence checks a run that diverges. The program must report the round and the cause, and must write the
+// measurements before the divergence.
 func TestDivergence(t *testing.T) {
 	dir := t.TempDir()
 	path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
-	// stable in the mean (μ < 2), but not in the mean square
+	// With this step size, the mean is stable (μ < 2), but the mean square is not.
 	write(t, path, "agents: 10\nrounds: 5000\nruns: 2\nrecord: 10\nstep_size: {constant: 1.9}\n"+
 		"participants: 1\ndata: {inputs: 3, regressor_var: [1, 1, 0.5]}\n")
 	var screen bytes.Buffer
@@ -379,7 +382,7 @@ func TestDivergence(t *testing.T) {
 	looksWhole(t, out, &r)
 }
 
-// TestBadFolder checks that an error in a loaded dump names the file and the problem.
+// TestBadFolder checks that the error for a damaged dump names the file and the problem.
 func TestBadFolder(t *testing.T) {
 	dir := t.TempDir()
 	path, dump := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "dump")

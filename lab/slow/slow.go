@@ -21,7 +21,7 @@ type Trainer struct {
 	Runtime host.JobRuntime
 }
 
-// NewBlock implements training.Trainer. It returns a block whose local steps are delayed.
+// NewBlock implements training.Trainer. NewBlock returns a block whose local steps are delayed.
 func (s Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {

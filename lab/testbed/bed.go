@@ -36,8 +36,8 @@ type bed struct {
 	stopped, grown   chan struct{}
 }
 
-// stretch returns the factor by which agents slow down their periodic work. It grows with the number of agents, because
-// they share one machine.
+// stretch returns the factor by which agents slow down their periodic work. The factor grows with the number of agents,
+// because all agents share one machine.
 func (b *bed) stretch() int { return max(1, b.Agents/100) }
 
 func agentID(i int) string { return fmt.Sprintf("agent-%03d", i) }

@@ -13,7 +13,7 @@ import (
 )
 
 // writeCertificates creates a certificate authority, a certificate for the broker, and a client certificate for each
-// user. The common name of a client certificate is the name of the user.
+// broker user. The common name of a client certificate is the user name.
 func (b *bed) writeCertificates(users []string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

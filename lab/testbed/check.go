@@ -58,17 +58,17 @@ func (b *bed) check(ctx context.Context) error {
 	}
 }
 
-// look runs all checks once. It returns a summary and the problems found.
+// look runs all checks once. look returns a summary and the problems found.
 func (w *watch) look(ctx context.Context, first float64) (summary string, wrong []string) {
 	up, wrong := w.targets(ctx)
 	const enough = 3 // number of new model versions that are required
 	now := w.version(ctx)
-	if !(now >= first+enough) { // This form of the comparison is also true if now is NaN.
+	if !(now >= first+enough) { // this form of the comparison is also true if now is NaN
 		wrong = append(wrong, fmt.Sprintf("the model version changed only from %v to %v: rounds do not advance", first,
 			now))
 	}
 	if len(wrong) > 0 {
-		return "", wrong // Without new rounds, the other checks would fail too.
+		return "", wrong // without new rounds, the other checks would fail too
 	}
 	asked := 0
 	add := func(n int, more []string) { asked, wrong = asked+n, append(wrong, more...) }
@@ -83,8 +83,9 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 		up, now, asked, len(w.dashboards), len(w.rules)), wrong
 }
 
-// choices returns the variables for the queries of a dashboard: the coordinator or two agents. Prometheus scrapes the
-// first agent directly, and the second through the coordinator, whose reports lack some metrics of predictions.
+// choices returns the values of the dashboard variables with which the queries are checked: the coordinator, or two
+// agents. Prometheus scrapes the first agent directly. The metrics of the second agent arrive in reports of the
+// coordinator, which lack some metrics of predictions.
 func (w *watch) choices(d *monitoring.Dashboard) []monitoring.VariableValues {
 	itself := monitoring.VariableValues{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()}
 	switch d.UID {
@@ -92,13 +93,14 @@ func (w *watch) choices(d *monitoring.Dashboard) []monitoring.VariableValues {
 		itself.MissingMetrics = "coordinator_rollout"
 		return []monitoring.VariableValues{itself}
 	case "fedmesh-values":
-		itself.MissingMetrics = "agentd_input_value" // the task has columns of files, no inputs
+		// the rows of the task come from files, so the agents have no inputs
+		itself.MissingMetrics = "agentd_input_value"
 		return []monitoring.VariableValues{itself}
 	case "fedmesh-device":
 		return []monitoring.VariableValues{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 	}
 	return []monitoring.VariableValues{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval(),
-		MissingMetrics: "coordinator_lease"}} // A single coordinator has no lease.
+		MissingMetrics: "coordinator_lease"}} // a single coordinator has no lease
 }
 
 // version returns the version of the current model, or 0 if Prometheus does not know it.

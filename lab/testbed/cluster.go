@@ -16,7 +16,7 @@ const nodes = 3
 
 // members holds the addresses of the coordinators and NATS servers of a testbed with several coordinators.
 type members struct {
-	metrics []string // addresses of the coordinators' metrics; the first one is also in bed.coordinator
+	metrics []string // addresses of the coordinators' metrics; the first address is also in bed.coordinator
 	clients []string // addresses at which the NATS servers accept clients
 	routes  []string // addresses over which the NATS servers connect to each other
 	// consoles contains the addresses of the coordinators' consoles. The first one is also in bed.console.
@@ -82,7 +82,8 @@ func (b *bed) writeMembers(keys string) error {
 	return nil
 }
 
-// startMembers starts the NATS servers, then the coordinators. It returns when a coordinator has become the leader.
+// startMembers starts the NATS servers, then the coordinators. startMembers returns when a coordinator has become the
+// leader.
 func (b *bed) startMembers(ctx context.Context) error {
 	for i := range nodes {
 		if err := b.keepUp(serverName(i), func() *exec.Cmd {
@@ -112,7 +113,7 @@ func (b *bed) leader() int {
 	})
 }
 
-// leading returns the name of the leading coordinator, or the name of the first one if none leads.
+// leading returns the name of the leading coordinator, or the name of the first coordinator if none leads.
 func (b *bed) leading() string {
 	if !b.Cluster {
 		return "coordinator"

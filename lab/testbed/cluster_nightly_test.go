@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestUpCluster kills the leader of three coordinators. It checks that another one takes over, and that the model and
-// all rounds exist at the end.
+// TestUpCluster kills the leader of three coordinators. It checks that another coordinator takes over, and that the
+// model and all rounds exist at the end.
 func TestUpCluster(t *testing.T) {
 	o := options(t)
 	o.Cluster, o.tools = true, findTools()

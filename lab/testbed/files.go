@@ -50,8 +50,8 @@ func plane(text []byte, rng *mrand.Rand) []byte {
 	return fmt.Appendf(text, "%.4f,%.4f,%.4f,%.4f\n", load, speed, oil, 2*load-speed+0.5*oil+1+0.3*rng.NormFloat64())
 }
 
-// writePrograms writes the keys and configurations of the coordinator and the agents. It returns all users of the
-// broker.
+// writePrograms writes the keys and configurations of the coordinator and the agents. writePrograms returns all users
+// of the broker.
 func (b *bed) writePrograms() ([]string, error) {
 	users := []string{federation + "-coordinator"}
 	b.consoleToken = rand.Text()

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// predicting is the number of agents that publish forecasts. Prometheus scrapes the first one directly and the second
-// one through the coordinator. Each of them has a growing file of rows and a separate broker user for its forecasts.
+// predicting is the number of agents that publish forecasts. Prometheus scrapes the first agent directly, and the
+// second agent through the coordinator. Each of them has a growing file of rows and a separate broker user for its
+// forecasts.
 const predicting = 2
 
 // growEvery is the interval at which a new row is added to the file of each predicting agent.

@@ -40,7 +40,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Files creates the folder with keys, certificates and configurations. It starts no processes.
+// Files creates the folder with keys, certificates and configurations. Files starts no processes.
 func Files(o Options) error {
 	if o.Dir == "" {
 		return errors.New("--dir is missing: set it to a new folder for the files")
@@ -67,7 +67,8 @@ func Check(ctx context.Context, o Options) error {
 	return work(ctx, o, (*bed).check, func(*bed) error { return nil })
 }
 
-// work starts a testbed and calls do. It then stops the testbed and calls then with its files.
+// work starts a testbed and calls do. After that, work stops the testbed, and calls then while the files of the testbed
+// still exist.
 func work(ctx context.Context, o Options, do func(*bed, context.Context) error, then func(*bed) error) error {
 	b, err := layOut(ctx, o)
 	if err != nil {

@@ -66,8 +66,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestUpAlone checks a federation without third-party programs. It must report the missing programs, keep model and
-// history, and remove its folder.
+// TestUpAlone checks a federation without third-party programs. The testbed must report which programs are missing,
+// save the model and the history, and remove its folder at the end.
 func TestUpAlone(t *testing.T) {
 	o := options(t)
 	o.Dir, o.tools = "", &tools{}
@@ -102,7 +102,7 @@ func TestUpAlone(t *testing.T) {
 	}
 }
 
-// said records the output of a testbed and calls the function `then` when the text `when` appears.
+// said records the output of a testbed. It calls the function then when the text when appears in the output.
 type said struct {
 	strings.Builder
 	when string
@@ -147,18 +147,19 @@ func TestUpFor(t *testing.T) {
 	}
 }
 
-// TestUpEnds checks that if a process ends, the error contains its last log lines, because the log is removed with the
-// folder.
+// TestUpEnds checks the error if a process ends. It must contain the last log lines of the process, because the log is
+// removed together with the folder of the testbed.
 func TestUpEnds(t *testing.T) {
 	o := options(t)
-	o.tools = &tools{prometheus: "/bin/sh"} // The shell rejects all flags of Prometheus and ends.
+	o.tools = &tools{prometheus: "/bin/sh"} // the shell rejects the flags of Prometheus and exits
 	o.Stdout = io.Discard
 	if err := Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "prometheus ended:\n") {
 		t.Errorf("where Prometheus ends: %v", err)
 	}
 }
 
-// TestGrafana starts a stand-in for Grafana, because Grafana is not installed here, and checks its configuration.
+// TestGrafana checks the configuration of Grafana. It starts a script instead of Grafana, because Grafana is not
+// installed here.
 func TestGrafana(t *testing.T) {
 	o := options(t)
 	log := filepath.Join(t.TempDir(), "environment")
@@ -191,8 +192,8 @@ func TestGrafana(t *testing.T) {
 	}
 }
 
-// TestCompose checks compose.yml without Docker: each file that it mounts exists, and compose.sh sets all its
-// variables.
+// TestCompose checks compose.yml without Docker. Each file that it mounts must exist, and compose.sh must set all
+// variables that it uses.
 func TestCompose(t *testing.T) {
 	const dir = "../../packaging/testbed/"
 	text, err := os.ReadFile(dir + "compose.yml")

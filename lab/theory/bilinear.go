@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Bilinear is the aggregate risk of 2nd-order (41) for a Gaussian mixture, h = γ m_k + N(0, σ² I) with γ = ±1 at agent
-// k:
+// Bilinear is the aggregate risk of eq. (41) in the paper on second-order guarantees. The inputs of agent k are a
+// Gaussian mixture h = γ m_k + N(0, σ² I) with γ = ±1:
 //
 //	J(w₁, W₂) = Σ p_k E ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²)
 //
@@ -103,8 +103,8 @@ func (b Bilinear) Risk(w []float64) float64 {
 	return b.margins(fold(w2, w1)).risk + b.Ridge/2*norm*norm
 }
 
-// Gradient returns the gradient ∇J(w). The term of the ridge is +ρw. The paper on second-order guarantees prints it
-// with the wrong sign in eq. (42).
+// Gradient returns the gradient ∇J(w). The term of the ridge is +ρw. The paper on second-order guarantees prints this
+// term with the wrong sign in eq. (42).
 func (b Bilinear) Gradient(w []float64) []float64 {
 	w2, w1 := b.split(w)
 	g := b.margins(fold(w2, w1)).grad

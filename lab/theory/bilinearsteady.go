@@ -7,10 +7,10 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Averaged is federated averaging on a Bilinear risk, where L of K agents are drawn without replacement and each takes
-// E local steps of size μKp_k/E on B new samples. A step happens with probability δ and is scaled by 1/δ, and the
-// gradient has additive noise v with variance σ_v² per coordinate (paper on second-order guarantees, eqs. (5) and
-// (7)–(9)).
+// Averaged describes federated averaging on a Bilinear risk. In each round, L of K agents are drawn without
+// replacement. Each takes E local steps of size μKp_k/E, each on B new samples. A step happens with probability δ and
+// is scaled by 1/δ. Noise v with variance σ_v² per coordinate is added to the gradient (paper on second-order
+// guarantees, eqs. (5) and (7)–(9)).
 type Averaged struct {
 	Bilinear
 	Participants int     // number L of participants per round
@@ -21,7 +21,7 @@ type Averaged struct {
 	NoiseVar     float64 // variance σ_v² of the added gradient noise
 }
 
-// Noise returns the covariance of a round's gradient noise s_i at w (2nd-order (35)):
+// Noise returns the covariance of a round's gradient noise s_i at w (eq. (35) of the paper on second-order guarantees):
 //
 //	(K/L)Σ (p_k²/E) R_k + (K/L)·(K−L)/(K−1)·Σ t_k t_kᵀ,  t_k = p_k∇J_k − ∇J/K
 //
@@ -89,9 +89,10 @@ func (a Averaged) sample(k int, w []float64) (mean *mat.VecDense, covariance *ma
 	return mean, covariance
 }
 
-// Steady returns the limits of E J(w_i) − J* and E‖∇J(w_i)‖² to first order in the step size μ: ½ tr(HP) = (μ/4) tr(R)
-// and (μ/2) tr(HR), because around a minimum with Hessian H and gradient noise R the covariance P of w_i solves HP + PH
-// = μR. The trace of R excludes directions along a valley of minima, where H is zero.
+// Steady returns the limits of the excess risk E J(w_i) − J* and of the squared gradient norm E‖∇J(w_i)‖², to first
+// order in the step size μ. Around a minimum with Hessian H and gradient noise R, the covariance P of w_i solves HP +
+// PH = μR. Therefore the limits are ½ tr(HP) = (μ/4) tr(R) and (μ/2) tr(HR). The trace of R excludes directions along a
+// valley of minima, where H is zero.
 func (a Averaged) Steady() (excess, gradient float64) {
 	_, star := a.Minimum()
 	h, r := a.Hessian(star), a.Noise(star)
@@ -110,9 +111,9 @@ func (a Averaged) Steady() (excess, gradient float64) {
 	return excess, a.StepSize / 2 * mat.Trace(product(h, r))
 }
 
-// Descent returns the first round in which exact gradient descent from w, the limit of vanishing noise, reaches a risk
-// J ≤ level, or −1 if this takes more than most rounds. E steps of size μ/E in a round give w − μ(∇J(w) + ∇J(w′))/2
-// with w′ = w − μ(1 − 1/E)∇J(w), up to O(μ³).
+// Descent returns the first round in which exact gradient descent from w reaches a risk J ≤ level, or −1 if this takes
+// more than most rounds. Exact gradient descent is the limit of vanishing noise. E steps of size μ/E in a round give w
+// − μ(∇J(w) + ∇J(w′))/2 with w′ = w − μ(1 − 1/E)∇J(w), up to O(μ³).
 func (a Averaged) Descent(w []float64, level float64, most int) int {
 	at, ahead := append([]float64(nil), w...), make([]float64, len(w))
 	for i := range most + 1 {
@@ -130,11 +131,11 @@ func (a Averaged) Descent(w []float64, level float64, most int) int {
 	return -1
 }
 
-// Escape returns the first round in which training from the strict saddle w = 0, where all sample gradients are zero
-// and only the noise v moves the model, reaches a risk J ≤ level, or −1. Along the Hidden unstable directions of
-// eigenvalue −λ, w_i is a sum of noise that grows by 1 + μλ per round, with mean squared size Hidden·μ²σ_s²/((1+μλ)² −
-// 1)·(1+μλ)²ⁱ and the mean logarithm of a χ² variable, and Descent continues with exact gradients from this size at i =
-// 0.
+// Escape returns the first round in which training from the strict saddle w = 0 reaches a risk J ≤ level, or −1 if this
+// takes more than most rounds. At the saddle, all sample gradients are zero, and only the added noise v moves the
+// model. Along the Hidden unstable directions with eigenvalue −λ, the model w_i is a sum of noise that grows by the
+// factor 1 + μλ per round. Its mean squared size is Hidden·μ²σ_s²/((1+μλ)² − 1)·(1+μλ)²ⁱ, and its logarithm has the
+// mean of the logarithm of a χ² variable. From this size at i = 0, Escape continues with Descent.
 func (a Averaged) Escape(level float64, most int) int {
 	zero := make([]float64, a.Hidden*(len(a.Means[0])+1))
 	var eig mat.EigenSym

@@ -17,8 +17,8 @@ func unlike() (Averaged, []float64) {
 	}, []float64{0.4, -0.2, 0.1, 0.6, 0.5, -0.3}
 }
 
-// TestAveragedNoise compares the covariance from eq. (35) of the 2nd-order paper with the covariance of random
-// gradients (eqs. (7)–(9) and (20), E = 1).
+// TestAveragedNoise compares the covariance from eq. (35) of the paper on second-order guarantees with the covariance
+// of randomly drawn gradients (eqs. (7)–(9) and (20)), for E = 1 local step.
 func TestAveragedNoise(t *testing.T) {
 	a, w := unlike()
 	rng := rand.New(rand.NewPCG(5, 0))
@@ -119,8 +119,8 @@ func TestAveragedDescent(t *testing.T) {
 	}
 }
 
-// TestAveragedSteady checks the ratio of the two results if all relevant eigenvalues of the Hessian equal σ: excess =
-// gradient/(2σ).
+// TestAveragedSteady checks the ratio of the two results of Steady for a Hessian whose relevant eigenvalues are all σ.
+// In this case, the excess risk is gradient/(2σ).
 func TestAveragedSteady(t *testing.T) {
 	a, _ := unlike()
 	a.Hidden, a.Means, a.Weights = 1, [][]float64{{0.9}}, nil

@@ -8,7 +8,7 @@ import (
 )
 
 // Interval95 returns the mean of independent values and the half-width of its 95 % confidence interval (Student's t
-// distribution). The half-width is +Inf for a single value. Both results are NaN if values is empty.
+// distribution). The half-width is +Inf for a single value. The mean and the half-width are NaN if values is empty.
 func Interval95(values []float64) (mean, half float64) {
 	switch len(values) {
 	case 0:

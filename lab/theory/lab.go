@@ -26,7 +26,7 @@ func (l Lab) between() float64 {
 func (l Lab) inverseBatch() float64 { return LMSAgent{BatchSize: l.BatchSize}.inverseBatch() }
 
 // withoutReplacementFactor returns the factor (K−L)/(K−1) by which drawing L of K agents without replacement reduces
-// the variance. It returns 0 for K = 1.
+// the variance. withoutReplacementFactor returns 0 for K = 1.
 func withoutReplacementFactor(k, l int) float64 {
 	if k == 1 {
 		return 0
@@ -57,7 +57,7 @@ func (l Lab) round() (gain, noise float64) {
 	return gain, noise
 }
 
-// MSD returns the steady-state mean-square deviation lim E‖w⁰ − w_i‖² for any step size μ. It returns +Inf above the
+// MSD returns the steady-state mean-square deviation lim E‖w⁰ − w_i‖² for any step size μ. MSD returns +Inf above the
 // stability limit. For K = L = E = B = 1 this is the known result μσ_v²M/(2 − μσ_h²(M+2)).
 func (l Lab) MSD() float64 {
 	gain, noise := l.round()
@@ -96,9 +96,9 @@ func (l Lab) FirstOrder() float64 {
 	return l.StepSize / (2 * r) * (within + sampling)
 }
 
-// GradientNoise returns the constant σ_fed² of lecture eq. (77) and chapter 5 eq. (5.40): the part of the gradient
-// noise bound that remains at the optimum w⁰. For this problem the other constants are β² = σ_h⁴(1+M)/B, σ² =
-// σ_h²Mσ_v²/B and δ = σ_h². For L = K and E = 1 it equals σ_cent² of eq. (30).
+// GradientNoise returns the constant σ_fed² of eq. (77) in the lecture and eq. (5.40) in chapter 5 of Vlaski and Sayed:
+// the part of the gradient noise bound that remains at the optimum w⁰. For this problem the other constants are β² =
+// σ_h⁴(1+M)/B, σ² = σ_h²Mσ_v²/B and δ = σ_h². For L = K and E = 1 it equals σ_cent² of eq. (30).
 func (l Lab) GradientNoise() float64 {
 	r, dim, s, part := l.RegressorVar, float64(l.Inputs), l.between(), float64(l.Participants)
 	beta2, sigma2 := r*r*(1+dim)*l.inverseBatch(), r*dim*l.NoiseVar*l.inverseBatch()
@@ -107,6 +107,6 @@ func (l Lab) GradientNoise() float64 {
 }
 
 // Bound returns the published bound μσ_fed²/ν with ν = σ_h² for the mean-square deviation with E = 1 (lecture eqs.
-// (40), (42) and (52)–(53)). The bound in lecture eq. (75) and chapter 5 eq. (5.57) is four times as large. For agents
-// with equal optima, Bound is about twice the true error.
+// (40), (42) and (52)–(53)). The bound in eq. (75) of the lecture and eq. (5.57) in chapter 5 of Vlaski and Sayed is
+// four times as large. For agents with equal optima, Bound is about twice the true error.
 func (l Lab) Bound() float64 { return l.StepSize * l.GradientNoise() / l.RegressorVar }

@@ -7,14 +7,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// LMS is federated averaging of linear models with expected squared risks J_k(w) = ½E(γ − hᵀw)², where γ = hᵀw_k⁰ + v,
-// h ~ N(0, R_k) and v ~ N(0, σ_v,k²) (ch. 5, eqs. (5.66)–(5.68) and problem 5.3). Every local step uses a new
-// mini-batch.
+// LMS describes federated averaging of linear models with the expected squared risks J_k(w) = ½E(γ − hᵀw)². The samples
+// of agent k are γ = hᵀw_k⁰ + v with h ~ N(0, R_k) and v ~ N(0, σ_v,k²) (Vlaski and Sayed, chapter 5, eqs.
+// (5.66)–(5.68) and problem 5.3). Every local step uses a new mini-batch.
 type LMS struct {
 	StepSize     float64 // step size μ
 	Participants int     // number L of participants per round
 	Replacement  bool    // true to draw participants with replacement and count repeated draws
-	Unnormalized bool    // true to omit the factor 1/E_k of ch5 eq. (5.26) from the agents' step sizes
+	Unnormalized bool    // true to omit the factor 1/E_k of chapter 5, eq. (5.26), from the agents' step sizes
 	WeightedMean bool    // true to apply the weight K·p_k in the server's average, not in the step size
 	Agents       []LMSAgent
 }
@@ -94,8 +94,9 @@ func (m LMS) gain(a LMSAgent) float64 {
 	return 1
 }
 
-// pull returns the influence θ_k of an agent: to first order in the step size μ, a round moves the model by
-// −μ(1/L)Σθ_k∇J_k. It is K·p_k with step sizes normalised by eq. (5.26) of ch. 5, and K·p_k·E_k otherwise.
+// pull returns the influence θ_k of agent k. To first order in the step size μ, a round moves the model by
+// −μ(1/L)Σθ_k∇J_k. θ_k is K·p_k if the step sizes are normalised by eq. (5.26) in chapter 5 of Vlaski and Sayed, and
+// K·p_k·E_k otherwise.
 func (m LMS) pull(a LMSAgent) float64 {
 	return m.gain(a) * m.localStep(a) * float64(a.LocalSteps) / m.StepSize
 }
@@ -106,9 +107,9 @@ func (m LMS) Optimum() []float64 {
 	return m.minimizer(func(a LMSAgent) float64 { return a.weight() })
 }
 
-// SmallStepLimit returns the limit of the mean model as the step size μ approaches 0: the minimiser of Σ θ_k J_k. It is
-// the optimum w⁰ with step sizes normalised by eq. (5.26) of ch. 5, and otherwise the minimiser of Σ p_k E_k J_k (ch.
-// 5, problem 5.1 and eq. (5.25)).
+// SmallStepLimit returns the limit of the mean model as the step size μ approaches 0, which is the minimiser of Σ θ_k
+// J_k. If the step sizes are normalised by eq. (5.26) in chapter 5 of Vlaski and Sayed, this is the optimum w⁰.
+// Otherwise it is the minimiser of Σ p_k E_k J_k (problem 5.1 and eq. (5.25) in the same chapter).
 func (m LMS) SmallStepLimit() []float64 { return m.minimizer(m.pull) }
 
 // minimizer returns the minimiser of the weighted sum of the agents' risks J_k.

@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestSteadyStateAgainstSimulation compares the computed steady state with a simulation, for all settings of weights
-// and step sizes.
+// TestSteadyStateAgainstSimulation compares the computed steady state with a simulation, for all combinations of
+// weights and step sizes.
 func TestSteadyStateAgainstSimulation(t *testing.T) {
 	variants := map[string]func(*LMS){
 		"normalised":   func(*LMS) {},
@@ -47,7 +47,7 @@ func TestSteadyStateAgainstSimulation(t *testing.T) {
 
 func weigh(m *LMS) {
 	for k := range m.Agents {
-		m.Agents[k].Weight = 0.5 + float64(k)/5 // The weights sum to K.
+		m.Agents[k].Weight = 0.5 + float64(k)/5 // the weights of the agents sum to K
 	}
 }
 
@@ -113,8 +113,8 @@ func TestFirstOrderIsTheLimit(t *testing.T) {
 	}
 }
 
-// TestLimitsWithoutNormalisation checks problem 5.1 of chapter 5: for small step sizes the mean model tends to the
-// minimiser of Σ E_k J_k. The deviation from the optimum w⁰ is then dominated by the squared bias.
+// TestLimitsWithoutNormalisation checks problem 5.1 in chapter 5 of Vlaski and Sayed: for small step sizes the mean
+// model tends to the minimiser of Σ E_k J_k. The deviation from the optimum w⁰ is then dominated by the squared bias.
 func TestLimitsWithoutNormalisation(t *testing.T) {
 	m := mixed()
 	m.Unnormalized = true

@@ -67,10 +67,10 @@ func (r *lmsRound) classOf(a LMSAgent, m LMS) *class {
 	return c
 }
 
-// advance returns the moments after one round (chapter 5, eqs. (5.9)–(5.11)).
-// For a given error x, the result z_k = x + g_k(ψ_k − w_{i−1}) of agent k has the mean z̄_k = G_k x + c_k. The factor
-// g_k is 1, or K·p_k for a weighted mean, and ψ_k is the local model after all local steps. Results of different agents
-// are independent. The server averages the results of the L participants, so that
+// advance returns the moments after one round (Vlaski and Sayed, chapter 5, eqs. (5.9)–(5.11)). For a given error x,
+// the result z_k = x + g_k(ψ_k − w_{i−1}) of agent k has the mean z̄_k = G_k x + c_k. The factor g_k is 1, or K·p_k for
+// a weighted mean, and ψ_k is the local model after all local steps. Results of different agents are independent. The
+// server averages the results of the L participants, so that
 //
 //	E x′x′ᵀ = own·Σ_k E z_k z_kᵀ + two·Σ_{k≠l} E z̄_k z̄_lᵀ
 //
@@ -113,7 +113,7 @@ func (c *class) shifts(d int) *mat.Dense {
 	return product(product(move, c.bb), move.T())
 }
 
-// move returns the matrix g_k(A − I), by which the mean result of agent k is z̄_k = x + g_k(A − I)(x + b_k).
+// move returns the matrix g_k(A − I). With this matrix, the mean result of agent k is z̄_k = x + g_k(A − I)(x + b_k).
 func (c *class) move(d int) *mat.Dense {
 	move := mat.DenseCopyOf(c.contract)
 	move.Sub(move, identity(d))

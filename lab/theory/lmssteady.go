@@ -22,9 +22,9 @@ type Steady struct {
 	Rate float64
 }
 
-// SteadyState returns the steady state, exact in the step size μ: the fixed point of the affine recursion of mean and
-// second moment, or [ErrUnstable] or an error of Validate. It takes O(d²) rounds and O(d⁶) operations for d parameters,
-// and is meant for d up to about 30.
+// SteadyState returns the steady state, which is exact in the step size μ. The steady state is the fixed point of the
+// affine recursion of the mean and the second moment. SteadyState returns [ErrUnstable] if there is no fixed point, or
+// an error of Validate. It takes O(d²) rounds and O(d⁶) operations for d parameters, and is meant for d up to about 30.
 func (m LMS) SteadyState() (Steady, error) {
 	if err := m.Validate(); err != nil {
 		return Steady{}, err
@@ -100,15 +100,17 @@ func (m LMS) Curve(start []float64, rounds int) ([]float64, error) {
 	return curve, nil
 }
 
-// FirstOrder returns lim E‖w⁰ − w_i‖² to first order in μ. About the limit w* of [LMS.SmallStepLimit], the error is a
-// stationary process with HΠ + ΠH = μQ, so that trace Π = (μ/2) tr(H⁻¹Q). Here H = (1/K)Σ θ_k R_k, and Q is the
-// covariance of one round's gradient at w*, by ch5 Lemma 5.1 with E_k·B_k samples per agent:
+// FirstOrder returns the mean-square deviation lim E‖w⁰ − w_i‖² to first order in the step size μ. About the limit w*
+// of [LMS.SmallStepLimit], the error is a stationary process with HΠ + ΠH = μQ, so that trace Π = (μ/2) tr(H⁻¹Q). Here
+// H = (1/K)Σ θ_k R_k, and Q is the covariance of one round's gradient at w*, by Lemma 5.1 in chapter 5 of Vlaski and
+// Sayed with E_k·B_k samples per agent:
 //
 //	Q = (1/KL) Σ θ_k² C_k/(E_k B_k) + (1/KL)·(K−L)/(K−1)·Σ g_k g_kᵀ,  g_k = θ_k R_k t_k,  t_k = w* − w_k⁰,
 //	C_k = σ_v,k² R_k + R_k t_k t_kᵀ R_k + R_k (t_kᵀ R_k t_k)
 //
-// C_k is the covariance of one sample's gradient. The bias d_i of local steps (ch5 (5.20)) is O(μ) and changes the
-// mean-square deviation by O(μ²). Without (5.26), w* ≠ w⁰ and ‖w* − w⁰‖² is the leading term.
+// C_k is the covariance of one sample's gradient. The bias d_i of local steps (eq. (5.20) in the same chapter) is O(μ)
+// and changes the mean-square deviation by O(μ²). Without the normalisation of eq. (5.26), w* ≠ w⁰ and ‖w* − w⁰‖² is
+// the leading term.
 func (m LMS) FirstOrder() (float64, error) {
 	if err := m.Validate(); err != nil {
 		return 0, err

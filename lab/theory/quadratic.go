@@ -6,9 +6,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Quadratics describes M clients with risks F_i(x) = ½(x − c_i)ᵀA(x − c_i) and additive gradient noise N(0, (σ²/d) I),
-// which all take τ local steps of size η in each round (Renard's notes, Algorithm 1). They share the positive definite
-// Hessian A, so that the minimiser is x* = (1/M)Σc_i.
+// Quadratics describes M clients with the risks F_i(x) = ½(x − c_i)ᵀA(x − c_i) and additive gradient noise N(0, (σ²/d)
+// I). In each round, all clients take τ local steps of size η (Renard's notes, Algorithm 1). They share the positive
+// definite Hessian A. Therefore the minimiser of the mean risk is x* = (1/M)Σc_i.
 type Quadratics struct {
 	Hessian  mat.Symmetric // common Hessian A; positive definite
 	Centres  [][]float64   // minimiser c_i of each client's risk
@@ -36,8 +36,9 @@ func (q Quadratics) Minimizer() []float64 {
 	return x
 }
 
-// Heterogeneity returns ζ = max_i sup_x ‖∇F_i(x) − ∇F(x)‖ (Renard's notes, assumption 7, where eq. (3) prints a sum in
-// place of the supremum). Because all clients share the Hessian A, it equals max_i ‖A(c_i − x*)‖ for every x.
+// Heterogeneity returns the constant ζ = max_i sup_x ‖∇F_i(x) − ∇F(x)‖ of Renard's notes, assumption 7. Eq. (3) of the
+// notes prints a sum instead of the supremum. Because all clients share the Hessian A, ζ equals max_i ‖A(c_i − x*)‖ for
+// every x.
 func (q Quadratics) Heterogeneity() float64 {
 	zeta, star := 0.0, mat.NewVecDense(len(q.Start), q.Minimizer())
 	for _, c := range q.Centres {
@@ -58,7 +59,8 @@ func (q Quadratics) Distance() float64 {
 	return math.Sqrt(d)
 }
 
-// Bound returns the right side of notes Theorem 2.1 (4), which requires η ≤ 1/(4L):
+// Bound returns the right side of inequality (4) in Theorem 2.1 of Renard's notes, which requires a step size η ≤
+// 1/(4L):
 //
 //	D²/(2ητT) + ησ²/M + 4τη²Lσ² + 18τ²η²Lζ²
 func (q Quadratics) Bound() float64 {
@@ -69,9 +71,9 @@ func (q Quadratics) Bound() float64 {
 }
 
 // Suboptimality returns the exact left side of inequality (4) of Renard's notes: E (1/τT) Σ_t Σ_{k=1…τ} F(x̄^(t,k)) −
-// F(x*). Because the clients share the Hessian A, their mean model follows gradient descent on F with noise N(0,
-// (σ²/dM) I), independently of the rounds, so along an eigenvector of A with eigenvalue λ, the error after n steps has
-// E e² = (1−ηλ)²ⁿ e_0² + η²(σ²/dM)·Σ_{j<n} (1−ηλ)²ʲ.
+// F(x*). The clients share the Hessian A. Therefore their mean model follows gradient descent on F with noise N(0,
+// (σ²/dM) I), independently of the rounds. Along an eigenvector of A with eigenvalue λ, the error e after n steps has E
+// e² = (1−ηλ)²ⁿ e_0² + η²(σ²/dM)·Σ_{j<n} (1−ηλ)²ʲ.
 func (q Quadratics) Suboptimality() float64 {
 	values, vectors := q.spectrum()
 	star := q.Minimizer()

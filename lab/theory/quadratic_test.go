@@ -65,7 +65,8 @@ func TestBoundHolds(t *testing.T) {
 		}
 	}
 	hand := Quadratics{Hessian: mat.NewSymDense(1, []float64{2}), Centres: [][]float64{{1}, {-1}}, Start: []float64{3},
-		NoiseVar: 5, StepSize: 0.1, Steps: 4, Rounds: 10} // D = 3, L = 2, ζ = 2, M = 2
+		// distance D = 3, smoothness L = 2, heterogeneity ζ = 2, clients M = 2
+		NoiseVar: 5, StepSize: 0.1, Steps: 4, Rounds: 10}
 	near(t, "(4)", hand.Bound(), 9/(2*0.1*40)+0.1*5/2+4*4*0.01*2*5+18*16*0.01*2*4, 1e-14)
 	// After one step in one dimension the error is e = 0.8·3 plus noise of variance 0.01·5/2, and F = e².
 	hand.Steps, hand.Rounds = 1, 1

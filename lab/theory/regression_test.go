@@ -23,8 +23,9 @@ func regression(n, rows, d int) Regression {
 	return r
 }
 
-// TestRegressionConstants checks the constants by their definitions: the gradient is zero at z*, the curvature lies
-// between the constants, and Γ is the mean excess risk of z*.
+// TestRegressionConstants checks the constants by their definitions. The gradient must be zero at the minimiser z*. The
+// curvature must lie between the strong convexity and the smoothness. The heterogeneity Γ must be the mean excess risk
+// of z*.
 func TestRegressionConstants(t *testing.T) {
 	r := regression(5, 3, 6)
 	c, err := r.Constants()

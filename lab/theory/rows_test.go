@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestRowsEnumerated compares two exact rounds with an enumeration of all random draws, for two agents with two rows
-// each and one row per step.
+// TestRowsEnumerated compares two exact rounds with an enumeration of all random draws. There are two agents with two
+// rows each, and each step uses one row.
 func TestRowsEnumerated(t *testing.T) {
 	r := Rows{X: [][][]float64{{{1, 0.5}, {-0.4, 1}}, {{0.3, 0.2}, {2, -1}}}, Y: [][]float64{{1, -1}, {1, 0.5}},
 		StepSize: 0.07, Steps: 2, Batch: 1}
@@ -48,7 +48,7 @@ func TestRowsEnumerated(t *testing.T) {
 	}
 	r.Batch = 0
 	exact, _ := r.Curve(about, 2)
-	if math.Abs(exact[2][0]-mean[0]) > 1e-13 { // The mean must not depend on the batch size.
+	if math.Abs(exact[2][0]-mean[0]) > 1e-13 { // the mean must not depend on the batch size
 		t.Errorf("mean %v with exact gradients, want %v", exact[2], mean)
 	}
 	r.Batch = 1_000_000

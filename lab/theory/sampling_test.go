@@ -74,6 +74,7 @@ func TestSamplingAgainstEnumeration(t *testing.T) {
 func TestInterval95(t *testing.T) {
 	mean, half := Interval95([]float64{1, 2, 3, 4})
 	near(t, "mean", mean, 2.5, 1e-15)
-	// The half-width is t_{0.975,3}·s/√n.
+	// The expected half-width is t_{0.975,3}·s/√n, with the quantile of Student's t distribution, the standard
+	// deviation s, and n = 4 values.
 	near(t, "half width", half, 3.182446305284263*1.2909944487358056/2, 1e-9)
 }

@@ -85,7 +85,7 @@ func (p *player) local(w []float64, k int, steps []step) []float64 {
 	s := p.setting()
 	weight := p.weight(k)
 	if s.weighting == spec.WeightInServerMean {
-		weight = 1 // The server applies the weights instead.
+		weight = 1 // the server applies the weights instead
 	}
 	if steps == nil {
 		return p.task(w, k, weight)
@@ -106,8 +106,8 @@ func (p *player) local(w []float64, k int, steps []step) []float64 {
 	return out
 }
 
-// task returns the update of agent k for exact gradients. They do not depend on random draws, so the agent's complete
-// task code is used.
+// task returns the update of agent k for exact gradients. Because exact gradients do not depend on random draws, it can
+// use the complete task code of an agent.
 func (p *player) task(w []float64, k int, weight float64) []float64 {
 	p.t.Helper()
 	s := p.setting()

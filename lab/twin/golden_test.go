@@ -20,10 +20,10 @@ type golden struct {
 	Agents    []agent
 	Start     []float64
 	Rounds    []drawn
-	Iterates  [][]float64 // parameters after rounds 1, 2, …; for FedDec, those of all agents in a row
+	Iterates  [][]float64 // parameters after each round 1, 2, …; for FedDec, the parameters of all agents in one row
 
 	StepSize        float64  `json:"step_size"`
-	Tau             int      // number τ of local steps in the lecture notes
+	Tau             int      // number τ of local steps in Renard's notes
 	StrongConvexity float64  `json:"strong_convexity"` // FedDec: strong convexity constant
 	Gamma           float64  // FedDec: constant γ of the diminishing step size
 	ServerEvery     int      `json:"server_every"` // FedDec: number H of iterations between two server rounds

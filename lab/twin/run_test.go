@@ -77,7 +77,7 @@ func (p *player) draws(k int, steps []step) learner.StepDrawSource[float64] {
 	return &replay{agent: p.Agents[k], scale: scale, steps: steps}
 }
 
-// setting is the configuration that corresponds to the algorithm named in a golden file.
+// setting is the configuration of the production code that corresponds to the algorithm in a golden file.
 type setting struct {
 	exchange  spec.ExchangeKind
 	normalize bool
@@ -100,7 +100,7 @@ func (g *golden) setting() setting {
 // steps returns the number of local steps E_k of agent k.
 func (g *golden) steps(k int) int { return max(1, g.Tau, g.Agents[k].LocalSteps) }
 
-// weight returns the weight K·p_k of agent k.
+// weight returns the weight K·p_k of agent k, which is 1 if all K agents have equal weight.
 func (g *golden) weight(k int) float64 {
 	if p := g.Agents[k].P; p > 0 {
 		return p * float64(len(g.Agents))

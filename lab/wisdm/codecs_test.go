@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestCodecs checks that compressed updates reach the same accuracy as float32 updates.
+// TestCodecs checks that training with compressed updates reaches the same accuracy as training with float32 updates.
 func TestCodecs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole experiment")
@@ -23,7 +23,7 @@ func TestCodecs(t *testing.T) {
 	raw := 0.0
 	for _, tt := range []struct {
 		codec spec.Codec
-		most  float64 // maximum number of bytes sent, as a fraction of the bytes with float32
+		most  float64 // maximum number of bytes sent, as a fraction of the bytes that float32 updates need
 	}{{spec.CodecRaw, 1}, {spec.CodecBFloat16, 0.51}, {spec.CodecInt8, 0.28}, {spec.CodecInt4, 0.16},
 		{spec.CodecSigns, 0.08}, {spec.TopKCodec(0.1), 8 * 26. / (4 * 258)}, {spec.TopKCodec(0.05),
 			8 * 13. / (4 * 258)}} {

@@ -53,7 +53,7 @@ func problem(model learner.Architecture, own bool) (*data.Problem[float32], erro
 		return nil, fmt.Errorf("wisdm: %w", err)
 	}
 	mean, deviation := moments(rows, own)
-	const out = 100 // added to a person's number in the keys of held-out rows
+	const out = 100 // added to the number of a person to form the key of the person's held-out rows
 	// The maps are keyed by person. Key 0 holds the rows of all test persons.
 	x, y := map[int][]float32{}, map[int][]float32{}
 	for _, r := range rows {

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Reasons in LinkDown events for the loss of a connection.
+// Errors in LinkDown events that name the reason for the loss of a connection.
 var (
 	errCut       = errors.New("world: connection lost")
 	errTakenOver = errors.New("world: client id taken over by another connection")
@@ -27,13 +27,13 @@ const (
 // deliveryFaults describes the faults of message delivery. With the zero value, each message is delivered once, in
 // order.
 type deliveryFaults struct {
-	loss, double float64       // probabilities
+	loss, double float64       // probabilities that a message is lost (loss) or delivered twice (double)
 	late         time.Duration // maximum delay; 0 means a few milliseconds
 	reorder      bool          // true if messages of different topics may overtake each other
 }
 
-// broker simulates an MQTT broker that retains and delivers messages. Delays apply on the way to the broker and from
-// it.
+// broker simulates an MQTT broker that retains and delivers messages. Messages are delayed both on the way to the
+// broker and on the way from the broker.
 type broker struct {
 	w             *World
 	up            bool
@@ -43,16 +43,17 @@ type broker struct {
 	weather       deliveryFaults
 }
 
-// link is one connection of a client to the broker, until it is lost.
+// link is a connection of a client to the broker. link is not used again after it was lost.
 type link struct {
 	conn    *conn
 	open    bool
-	silent  bool // whether messages are lost without notice to either end
+	silent  bool // true if messages are lost without notice to either end
 	filters map[string]mqtt.QoS
 	order   []string // topic filters in the order of subscription
 	will    *mqtt.Message
-	lastUp  time.Time            // latest arrival at the broker, which keeps messages in order
-	last    map[string]time.Time // latest delivery by topic, to keep messages in order; "" means all
+	lastUp  time.Time // latest arrival time at the broker; keeps messages in order
+	// latest delivery time by topic; keeps messages in order; the topic "" stands for all topics
+	last map[string]time.Time
 }
 
 // newBroker returns a broker that periodically saves its retained messages.
@@ -74,7 +75,7 @@ func (b *broker) save() {
 	}
 }
 
-// crash ends all links and loses the changes to retained messages since the last save.
+// crash ends all links. The broker loses the changes to retained messages since the last save.
 func (b *broker) crash() {
 	b.up = false
 	b.retained = map[string]mqtt.Message{}
@@ -116,7 +117,7 @@ func (l *link) upward(do func()) {
 	})
 }
 
-// publish delivers m to all subscribers and, if requested, retains m.
+// publish delivers the message m to all subscribers. If the message is marked as retained, publish also retains it.
 func (b *broker) publish(m mqtt.Message) {
 	switch {
 	case m.Retained && len(m.Payload) == 0:
@@ -256,7 +257,7 @@ func (c *conn) ask(filter string) {
 	l.upward(func() { l.subscribe(filter, qos) })
 }
 
-// lost handles the loss of a link and starts to reconnect.
+// lost handles the loss of a link and schedules a reconnect.
 func (c *conn) lost(l *link, why error) {
 	l.open = false
 	if c.link != l || c.closed || c.life.dead {
@@ -275,7 +276,7 @@ func (c *conn) cut(why error) {
 	}
 }
 
-// silence makes the current link lose all messages. Both ends notice after the keep-alive time.
+// silence makes the current link lose all messages. Both ends detect the loss only after the keepalive time.
 func (c *conn) silence() {
 	l := c.link
 	if l == nil {
@@ -289,7 +290,7 @@ func (c *conn) silence() {
 }
 
 func (c *conn) put(e mqtt.Event) {
-	c.inbox.events <- e // This cannot block: received limits the number of messages.
+	c.inbox.events <- e // cannot block, because the method received limits the number of messages
 	if w := c.inbox.waiter; w != nil && w.inbox == &c.inbox {
 		c.w.wake(w.job)
 	}
@@ -372,7 +373,7 @@ func (c *conn) DisconnectFor(d time.Duration) {
 // Events implements mqtt.Conn.
 func (c *conn) Events() <-chan mqtt.Event { return c.inbox.events }
 
-// Close implements mqtt.Conn. Messages published before are still sent; the will is not.
+// Close implements mqtt.Conn. Messages that were published before are still sent. The broker does not publish the will.
 func (c *conn) Close() error {
 	c.life.alive()
 	if c.closed {

@@ -42,7 +42,7 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 	case upload.UpdateFateReceived:
 		c.checkUpdateFate(p, f)
 	case predict.ModelJudged:
-		// Without evaluation, the agent has no rows to compare models.
+		// Without evaluation, the agent has no held-out rows on which it could compare models.
 		if f.Result == predict.Worse && c.w.plan.Evaluates > 0 {
 			c.worse[p.id] = version{f.Run, uint64(f.Version)}
 		}
@@ -75,7 +75,8 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 	}
 }
 
-// obeys checks that the position of the announcement that an agent obeys never moves back.
+// obeys checks that an agent never follows an announcement whose position (run, round and attempt) is lower than the
+// position of an earlier announcement.
 func (c *invariantChecker) obeys(p *party, o wire.AnnouncementPosition) {
 	if before := c.obeyed[p.id]; o.Compare(before) < 0 && !p.hadTrouble {
 		c.w.fail("%s follows announcement %s after %s", p.id, o, before)
@@ -83,7 +84,8 @@ func (c *invariantChecker) obeys(p *party, o wire.AnnouncementPosition) {
 	c.obeyed[p.id] = o
 }
 
-// partEnded checks that an agent's work in a round ends once per process, with the result that the coordinator sent.
+// partEnded checks that an agent's work in a round ends only once per process, and with the result that the coordinator
+// sent.
 func (c *invariantChecker) partEnded(p *party, f agentround.WorkEnded) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	if f.Result == agentround.WorkAccepted && !c.said[participationMessage{at, wire.TypeUpdateAccepted}] ||
@@ -101,7 +103,8 @@ func (c *invariantChecker) partEnded(p *party, f agentround.WorkEnded) {
 	}
 }
 
-// checkUpdateFate compares the fate that an agent receives for its update with the record of the round.
+// checkUpdateFate compares the fate of an update (whether and how the coordinator used it) that an agent receives with
+// the record of the round.
 func (c *invariantChecker) checkUpdateFate(p *party, f upload.UpdateFateReceived) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	digest, known := c.unsettled[at]
@@ -113,8 +116,8 @@ func (c *invariantChecker) checkUpdateFate(p *party, f upload.UpdateFateReceived
 	delete(c.unsettled, at)
 }
 
-// fateOf returns the fate of an update of a finished round. It returns FateLeftOutByRule for every update that was left
-// out.
+// fateOf returns the fate of an update in a finished round, that is, whether the coordinator used the update. For an
+// update that was left out, it always returns FateLeftOutByRule.
 func (c *invariantChecker) fateOf(at participation, digest wire.Digest) wire.UpdateFate {
 	taken, in := c.sets[at.round][at.agent]
 	switch {
@@ -137,7 +140,7 @@ func (c *invariantChecker) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
 func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 	u, plan := &f.Update, &c.record.Plan
 	base := plan.BaseModel.Hash
-	if plan.Kind == wire.KindStatistics { // Agents do not receive the model of a statistics round.
+	if plan.Kind == wire.KindStatistics { // agents do not receive the model of a statistics round
 		base = wire.Digest{}
 	}
 	if f.Round != c.record.Round || u.Kind != plan.Kind || u.BaseModelDigest != base ||
@@ -163,8 +166,8 @@ func reason(event any) string {
 	return ""
 }
 
-// checkTraining checks that an agent trains for a round at most once per process, and only if it was drawn and has not
-// saved an update for it.
+// checkTraining checks that an agent trains at most once per process for a round. The agent must have been drawn, and
+// must not have a saved update for this round.
 func (c *invariantChecker) checkTraining(p *party, f training.LocalTrainingFinished) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	if !slices.Contains(c.drawn[f.Round], p.id) {

@@ -7,8 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/lab/world"
 )
 
-// TestPowerCutAtEachOperation cuts the power at the first 150 disk operations; at every third one without the tag
-// nightly. The cut affects the coordinator, one agent, or all parties at an operation of either disk.
+// TestPowerCutAtEachOperation cuts the power at each of the first 150 disk operations. Without the build tag nightly,
+// it tests only every third operation. The power cut affects the coordinator, one agent, or all parties. It happens at
+// an operation of the coordinator's or the agent's disk.
 func TestPowerCutAtEachOperation(t *testing.T) {
 	const operations = 150
 	stride := stride

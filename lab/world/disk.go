@@ -13,42 +13,42 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// sector is the size in bytes of the pieces of unsynced data that a power cut keeps or loses.
+// sector is the size of a sector in bytes. A power cut keeps or loses unsynced data sector by sector.
 const sector = 512
 
 // disk simulates the disk of a party. Its content survives restarts of the party's process.
 type disk struct {
-	name string // name of the machine
+	name string // name of the machine that the disk belongs to
 	w    *World
 	root *folder
 
-	full   bool          // whether writes fail because the disk is full
+	full   bool          // true if writes fail because the disk is full
 	slow   time.Duration // maximum duration of a sync; 0 means some milliseconds
 	cutAt  int           // number of the disk operation at which the process is killed; 0 means never
 	cut    func()
 	ops    int
-	forget func(op, path string) bool // planted bug: reports whether to skip this operation
-	isLate func(path string) bool     // planted bug: reports whether to delay this sync until the next one
-	late   *inode                     // file whose sync is delayed
-	wrote  func(path string)          // called when a file is renamed or a slot file is synced
+	forget func(op, path string) bool // deliberate bug: reports whether the disk skips this operation
+	isLate func(path string) bool     // deliberate bug: reports whether the disk delays this sync until the next sync
+	late   *inode                     // file whose sync is delayed, for the deliberate bug isLate
+	wrote  func(path string)          // callback for each file that is renamed, and for each slot file that is synced
 }
 
-// folder holds the names in a folder: the current ones and those at the last sync.
+// folder contains the names in a folder, both the present names and the names at the last sync.
 type folder struct {
 	names, durable map[string]any // maps a name to a *folder or an *inode
 	changes        []change       // changes since the last sync, in order
 }
 
-// change is a change of the names in a folder: set a name, remove a name, or both.
+// change is a change of the names in a folder: it sets a name, removes a name, or does both.
 type change struct {
 	set, remove string
 	node        any
 }
 
-// inode holds the content of a file: the current one and the one at the last sync.
+// inode contains the content of a file, both the present content and the content at the last sync.
 type inode struct {
 	data, durableData []byte
-	shared            bool // whether data and durableData share memory; a write copies it first
+	shared            bool // true if data and durableData share memory; a write then copies the data first
 }
 
 func newFolder() *folder { return &folder{names: map[string]any{}, durable: map[string]any{}} }
@@ -116,8 +116,8 @@ func (d *disk) cutFile(n *inode) {
 	n.data, n.durableData, n.shared = after, after, true
 }
 
-// durableFile returns the content that a file is certain to have after a power cut. It returns nil if the file may be
-// lost.
+// durableFile returns the content that a file certainly has after a power cut. durableFile returns nil if the file may
+// be lost.
 func (d *disk) durableFile(name string) []byte {
 	f := d.root
 	parts := strings.Split(name, "/")
@@ -135,7 +135,7 @@ func (d *disk) durableFile(name string) []byte {
 	return n.durableData
 }
 
-// handle gives a process access to its disk. It becomes unusable when the process is killed.
+// handle gives a process access to its disk. handle becomes unusable when the process is killed.
 type handle struct {
 	*disk
 	life *processLife
@@ -143,7 +143,8 @@ type handle struct {
 
 var _ store.FS = handle{}
 
-// op counts a modifying operation and spends the given time. It returns false if a planted bug skips the operation.
+// op counts an operation that modifies the disk, and lets the job use the given time. It returns false if a deliberate
+// bug makes the disk skip the operation.
 func (h handle) op(what, name string, took time.Duration) bool {
 	h.life.alive()
 	if h.ops++; h.ops == h.cutAt {
@@ -168,7 +169,7 @@ func (h handle) syncTime() time.Duration {
 
 func split(name string) []string { return strings.Split(strings.Trim(name, "/"), "/") }
 
-// at returns the folder that contains a name, and the last element of the name.
+// at returns the folder that contains the file with the given path, and the last element of the path.
 func (h handle) at(name string) (*folder, string, error) {
 	f, parts := h.root, split(name)
 	for _, part := range parts[:len(parts)-1] {
@@ -304,8 +305,8 @@ func (h handle) Remove(name string) error {
 	return nil
 }
 
-// RemoveAll implements store.FS. It removes a folder in one step, so a power cut cannot leave a part of a synced
-// folder.
+// RemoveAll implements store.FS. RemoveAll removes a folder in a single step. Therefore a power cut cannot leave only a
+// part of a synced folder.
 func (h handle) RemoveAll(name string) error {
 	if err := h.Remove(name); err != nil && !os.IsNotExist(err) {
 		return err

@@ -11,5 +11,5 @@
 // Parties with a valid key violate the protocol (liar.go).
 //
 // At each step, the world checks messages, disks and events against the invariants of docs/ARCHITECTURE.md
-// (invariant_checker.go). If one is violated, Shrink reduces the list of faults.
+// (invariant_checker.go). If an invariant is violated, Shrink reduces the list of faults.
 package world

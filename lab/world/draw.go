@@ -10,7 +10,8 @@ import (
 )
 
 // draws recomputes the participants of a new round from the seed, independently of the coordinator's code. The journal
-// does not name the K eligible agents, so any set of K agents may match.
+// does not name the K agents that were eligible. Therefore the check succeeds if any set of K agents explains the
+// participants.
 func (c *invariantChecker) draws(r round.JournalRecord) {
 	cfg, _ := c.w.plan.configure()
 	if r.Phase != round.CoordinatorCollecting {
@@ -43,7 +44,8 @@ func (c *invariantChecker) draws(r round.JournalRecord) {
 	switch {
 	case !training:
 		want = first(k)
-	case cfg.Sampling == spec.SamplingImportance: // The odds depend on update norms, which a restart forgets.
+	// the odds depend on the norms of updates, which are lost at a restart
+	case cfg.Sampling == spec.SamplingImportance:
 		c.byOdds(r, len(got), l)
 		return
 	case cfg.Sampling == spec.SamplingWithReplacement:
@@ -59,7 +61,7 @@ func (c *invariantChecker) draws(r round.JournalRecord) {
 	}
 }
 
-// byOdds checks the number of draws and the odds of each participant, for importance sampling.
+// byOdds checks the number of draws, and the odds of each participant, in a round with importance sampling.
 func (c *invariantChecker) byOdds(r round.JournalRecord, drawn, want int) {
 	if drawn != want {
 		c.w.fail("round %d has %d draws, want %d", r.Round, drawn, want)
@@ -71,8 +73,8 @@ func (c *invariantChecker) byOdds(r round.JournalRecord, drawn, want int) {
 	}
 }
 
-// fromSome reports whether some set of k agents explains the draw: its members at the positions want are exactly the
-// agents got.
+// fromSome reports whether there is a set of k agents that explains the draw. The agents of the set at the positions in
+// want must be exactly the agents in got.
 func (c *invariantChecker) fromSome(k int, got, want []int) bool {
 	for mask := range 1 << c.w.plan.Agents {
 		var some []int
@@ -95,8 +97,8 @@ func (c *invariantChecker) fromSome(k int, got, want []int) bool {
 	return false
 }
 
-// mixingDraws recomputes the draws of a round with mixing. All agents are participants, and the coordinator repeats
-// draws of absent agents.
+// mixingDraws recomputes the draws of a round with mixing. In such a round, all agents are participants. If an absent
+// agent is drawn, the coordinator repeats the draw.
 func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.JournalRecord) {
 	times, last := make([]int, len(r.Participants)), false
 	for range r.RandomDrawsMade {
@@ -113,8 +115,9 @@ func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.JournalRecord) {
 	}
 }
 
-// fewDraws checks the draws of a round with mixing. Draws may move from an agent that does not send its update to
-// another agent, but the sum of the draws stays the same and every accepted update remains.
+// fewDraws checks the draws of a round with mixing. If an agent does not send its update, its draws may move to another
+// agent. The total number of draws must stay the same, and an agent with an accepted update must keep at least one
+// draw.
 func (c *invariantChecker) fewDraws(l int, r round.JournalRecord) {
 	sum := 0
 	for _, p := range r.Participants {

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// end checks the state after the run: all parties have reached the last position, and no files or messages have
-// accumulated.
+// end checks the state after the run. All parties must have reached the last position (run, round and attempt), and no
+// files or messages may have accumulated.
 func (c *invariantChecker) end() {
 	if c.closed < c.w.plan.Rounds {
 		c.w.fail("the run is finished after %d rounds, want %d", c.closed, c.w.plan.Rounds)
@@ -26,7 +26,7 @@ func (c *invariantChecker) end() {
 		if c.obeyed[p.id] != c.announced {
 			c.w.fail("%s is at position %s, but the run is at %s", p.id, c.obeyed[p.id], c.announced)
 		}
-		// Compare hashes, because two model versions may have identical parameters.
+		// Compare the hashes, because two model versions may have identical parameters.
 		if at, last := c.predicts(p), uint64(c.record.Plan.BaseModelVersion); c.w.plan.Predicts && at.version != last &&
 			c.models[at] != c.models[version{c.record.Run, last}] && c.worse[p.id] != (version{c.record.Run, last}) {
 			c.w.fail("%s predicts with model %d at the end, want model %d", p.id, at.version, last)
@@ -36,7 +36,7 @@ func (c *invariantChecker) end() {
 		}
 	}
 	for at := range c.unsettled {
-		// An agent that has not sent the offer of its update knows that it missed the round and needs no message.
+		// An agent that has not offered its update knows that it missed the round, so it needs no message.
 		if !c.w.agent(at.agent).hadTrouble && c.said[participationMessage{at, wire.TypeUpdate}] {
 			c.w.fail("%s received no fate for its update of round %d", at.agent, at.round)
 		}
@@ -70,7 +70,7 @@ func (c *invariantChecker) endCoordinator(p *party) {
 	}
 	models := 0
 	for name := range f.names {
-		// Ignore files that were damaged by a power cut and set aside.
+		// Ignore files that a power cut damaged and that the program has moved aside.
 		if strings.HasSuffix(name, ".safetensors") && !strings.Contains(name, ".aside-") {
 			models++
 		}
@@ -80,7 +80,7 @@ func (c *invariantChecker) endCoordinator(p *party) {
 	}
 }
 
-// endHistory checks that the history has one line per round, in order, and one per evaluated model.
+// endHistory checks that the history has one line per round, in order, and one line per evaluated model.
 func (c *invariantChecker) endHistory(p *party) {
 	next, evaluated := wire.RoundID(1), uint64(0)
 	for line := range bytes.Lines(p.disk.file(stateDir + "/history.jsonl")) {

@@ -30,15 +30,15 @@ func (c *invariantChecker) heldBy(k int) *learner.Samples[float32] {
 	return c.held[k]
 }
 
-// scored holds sums over held-out rows, in the units of the data: the number of rows, the squared errors of a model,
-// the targets and the squared targets.
+// scored contains sums over held-out rows, in the units of the data: the number of rows (n), the squared errors of a
+// model (sse), the targets, and the squared targets.
 type scored struct{ n, sse, targets, squares float64 }
 
 func (s *scored) add(o scored) {
 	s.n, s.sse, s.targets, s.squares = s.n+o.n, s.sse+o.sse, s.targets+o.targets, s.squares+o.squares
 }
 
-// r2 returns R², the share of the variance that the model explains.
+// r2 returns the coefficient of determination R², the share of the variance of the targets that the model explains.
 func (s *scored) r2() float64 { return 1 - s.sse/(s.squares-s.targets*s.targets/s.n) }
 
 // scoreModel evaluates an announced model on the held-out rows of each agent, if agents are asked to evaluate it.
@@ -98,8 +98,8 @@ func (c *invariantChecker) recordEvaluation(id wire.AgentID, m *wire.Evaluation)
 	}
 }
 
-// evaluated checks the combined result of an evaluation. It must equal the result for the held-out rows of some of the
-// agents that reported.
+// evaluated checks the combined result of an evaluation. There must be a subset of the agents that reported a result
+// whose held-out rows give this result.
 func (c *invariantChecker) evaluated(f coordinator.ModelEvaluated) {
 	at, r := version{c.record.Run, uint64(f.Version)}, &f.Result
 	c.evaluations++
@@ -116,8 +116,8 @@ func (c *invariantChecker) evaluated(f coordinator.ModelEvaluated) {
 		r.ReportingAgents, r.Rows, f.Version, r.Risk, r.ReportingAgents, c.evaluatorsByModel[at])
 }
 
-// matchesScores reports whether the held-out rows of the agents in the bit set some give this number of rows, risk and
-// R².
+// matchesScores reports whether the held-out rows of a set of agents give this number of rows, risk and R². The set is
+// the bit set some.
 func (c *invariantChecker) matchesScores(rows uint64, risk float64, r2 *float64, at version, some uint) bool {
 	var pool scored
 	for k, s := range c.scores[at] {

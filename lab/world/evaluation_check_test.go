@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRoundsDoNotWait checks that the evaluation of every model changes neither the models, bit for bit, nor the round
-// times. This holds even if no agent reports a result.
+// TestRoundsDoNotWait checks that an evaluation of every model does not change the models, bit for bit, or the times of
+// the rounds. This must hold even if no agent reports a result.
 func TestRoundsDoNotWait(t *testing.T) {
 	for _, method := range []Method{"", "gradients", "fedadam", "samples, int4", "top_k", "feddec, top_k"} {
 		t.Run(string(method), func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestRoundsDoNotWait(t *testing.T) {
 				"nobody speaks": func(h wire.Hello) bool { return h.Evaluation.ModelVersion == 0 },
 			} {
 				with, at, n := evaluatedModels(t, p, say)
-				// an evaluation that waits for agents delays the next one
+				// An evaluation waits for agents that do not report, and this delays the next evaluation.
 				if n > p.Rounds || n < 2 || name == "all speak" && n != p.Rounds {
 					t.Errorf("%s: %d evaluations of %d models", name, n, p.Rounds)
 				}
@@ -48,8 +48,8 @@ func TestRoundsDoNotWait(t *testing.T) {
 	}
 }
 
-// evaluatedModels runs a plan and returns its models, the start times of its rounds and the number of evaluations. It
-// drops the hellos for which say returns false.
+// evaluatedModels runs a plan. It returns the models, the start times of the rounds and the number of evaluations. It
+// drops each hello message for which say returns false.
 func evaluatedModels(t *testing.T, p Plan, say func(h wire.Hello) bool) ([]aggregation.ModelReady, []time.Duration,
 	int) {
 	t.Helper()

@@ -62,14 +62,14 @@ func (w *World) injectFault(f Fault) {
 	}
 }
 
-// partition prevents a party from reconnecting to the broker for the duration d.
+// partition prevents a party from connecting to the broker for the duration d.
 func (w *World) partition(p *party, d time.Duration) {
 	p.cutOff++
 	w.healed = later(w.healed, w.now.Add(d+keepAlive))
 	w.after(d, func() { p.cutOff-- })
 }
 
-// strikeAt kills the process of a party, either immediately or at the disk operation that f names.
+// strikeAt kills the process of a party, either immediately or at the disk operation whose number f contains.
 func (p *party) strikeAt(f Fault) {
 	end := func() {
 		if f.Kind == Blackout {

@@ -17,14 +17,14 @@ type topKUpdate struct {
 	at    participation
 	whole []float32
 	sent  map[int]bool
-	told  bool // whether the agent knows the fate of the update
-	lost  bool // true if the agent discarded an earlier residual for this update
+	told  bool // true if the agent knows whether the coordinator used the update
+	lost  bool // true if the agent has discarded an earlier residual because of this update
 
 	before *topKUpdate // previous update
-	had    []float32   // residual before this update
+	had    []float32   // residual (unsent part) before this update
 }
 
-// keeping reports whether agents keep a residual for error feedback.
+// keeping reports whether the agents keep a residual (the unsent part of an update) for error feedback.
 func (c *invariantChecker) keeping() bool {
 	_, t := c.w.plan.configure()
 	_, ok := t.Training.UpdateCodec.TopKShare()
@@ -38,10 +38,10 @@ func (c *invariantChecker) recordChange(id wire.AgentID, change []float32) {
 	}
 }
 
-// checkUnsentPart checks the uncompressed update that an agent saves after the payload. It must be the sum of the
-// computed update and the agent's residual.
+// checkUnsentPart checks the uncompressed update, which an agent saves behind the compressed payload. It must be the
+// sum of the computed update and the agent's residual.
 func (c *invariantChecker) checkUnsentPart(p *party, at participation, payload, behind []byte) {
-	// The same update was saved before.
+	// The same update has been saved before.
 	if !c.keeping() || len(behind) < 32 || c.offeredOf[at] == wire.BlobDigest(payload) {
 		return
 	}
@@ -73,7 +73,7 @@ func (c *invariantChecker) checkUnsentPart(p *party, at participation, payload, 
 }
 
 // keptFor returns the residual that an agent adds to its update in round r. It returns nil if the agent does not know
-// the fate of its previous update or if the columns have been standardised again since.
+// the fate of its previous update. It also returns nil if the columns have been standardised again since that update.
 func (c *invariantChecker) keptFor(id wire.AgentID, r wire.RoundID, o *topKUpdate) []float32 {
 	last, e := c.newestUpdateByAgent[id], c.kept[id]
 	others := last.at.round < c.restandardizedAfter && c.restandardizedAfter < r
@@ -84,8 +84,9 @@ func (c *invariantChecker) keptFor(id wire.AgentID, r wire.RoundID, o *topKUpdat
 	return e
 }
 
-// startsWithUnsent updates the checker when an agent restarts. An agent with a saved update but no record of its fate
-// must be sent the fate again. An agent with the record may have stopped before it reported the fate.
+// startsWithUnsent updates the checker when an agent restarts. If the agent has a saved update but no record of the
+// update's fate, the coordinator must send the fate again. If the agent has the record, it may have stopped before it
+// reported the fate.
 func (c *invariantChecker) startsWithUnsent(p *party, onDisk participation) {
 	o, known := c.newestUpdateByAgent[p.id]
 	if !known || o.whole == nil {
@@ -101,14 +102,15 @@ func (c *invariantChecker) startsWithUnsent(p *party, onDisk participation) {
 	c.newestUpdateByAgent[p.id] = o
 }
 
-// keepsUnsent checks the residual that an agent reports after a round against the fate of the update.
+// keepsUnsent checks the residual that an agent reports after a round. The expected residual depends on the fate of the
+// update.
 func (c *invariantChecker) keepsUnsent(p *party, f upload.ResidualChanged) {
 	o := c.newestUpdateByAgent[p.id]
 	if o.at.round != f.Round {
-		return // The agent's disk failed, or the agent has trained again.
+		return // the agent's disk failed, or the agent has trained again
 	}
 	if f.ResidualLost && o.lost {
-		o.lost = false // The event concerns an earlier residual.
+		o.lost = false // the event concerns an earlier residual
 		c.newestUpdateByAgent[p.id] = o
 		return
 	}
@@ -132,15 +134,15 @@ func (c *invariantChecker) keepsUnsent(p *party, f upload.ResidualChanged) {
 	c.residuals++
 }
 
-// onlyMixed restores the state before the update of round r, because the agent does not send this update. Its draws
-// have moved to another agent.
+// onlyMixed restores the state before the update of round r, because the agent does not send this update. The draws of
+// the agent have moved to another agent.
 func (c *invariantChecker) onlyMixed(id wire.AgentID, r wire.RoundID) {
 	if o := c.newestUpdateByAgent[id]; o.at.round == r && o.before != nil {
 		c.newestUpdateByAgent[id], c.kept[id] = *o.before, o.had
 	}
 }
 
-// residualAfter returns the residual that an agent must keep after an update. It returns false while the fate of the
+// residualAfter returns the residual that an agent must keep after an update. known is false while the fate of the
 // update is undecided.
 func (c *invariantChecker) residualAfter(o *topKUpdate) (e []float32, known bool) {
 	if _, closed := c.sets[o.at.round]; !closed && !c.abandoned[o.at.round] {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// file is an open file of a simulated disk. It implements store.File.
+// file is an open file of a simulated disk. file implements store.File.
 type file struct {
 	h     handle
 	name  string

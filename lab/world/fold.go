@@ -30,17 +30,17 @@ type version struct {
 // state holds the moments m and v of the server optimiser after the step to a model.
 type state struct{ m, v []float64 }
 
-// taken is an accepted update that is aggregated in a round.
+// taken is an accepted update that the coordinator aggregates in a round.
 type taken struct {
 	agent  wire.AgentID
 	times  int
-	factor float64 // factor of the update in the mean
-	length float64 // norm of the update, divided by the weight if the agent applied it
+	factor float64 // factor of the update in the weighted mean
+	length float64 // norm of the update; divided by the agent's weight if the agent has applied the weight
 	v      []float64
 }
 
-// fold checks the model of a closed round. The model must be the previous one plus the aggregate of the round's
-// updates, each used once. fold also checks the plan of the next round.
+// fold checks the model of a closed round. The model must be the sum of the previous model and the aggregate of the
+// round's updates, with each update used once. fold also checks the plan of the next round.
 func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *round.Plan) {
 	base, ok := c.model(p, at.run, at.version-1)
 	after, ok2 := c.model(p, at.run, at.version)
@@ -62,7 +62,7 @@ func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *roun
 	}
 	if t.Training.ExchangeKind == spec.ExchangeGradient {
 		size := t.Training.StepSize
-		if size == 0 { // The step size decays, and each round has one local step.
+		if size == 0 { // the step size decreases, and each round has only one local step
 			steps := float64(at.version)
 			if c.w.plan.refreshed(at.version) {
 				steps--
@@ -87,8 +87,8 @@ func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *roun
 	}
 }
 
-// refreshed checks the model that follows a new statistics round. It must give the same predictions for unstandardised
-// rows as the previous model.
+// refreshed checks the model that follows a new statistics round. For unstandardised rows, it must give the same
+// predictions as the previous model.
 func (c *invariantChecker) refreshed(p *party, r wire.RoundID, at version) {
 	var by [2]*learner.Predictor[float32]
 	var scale float64
@@ -158,8 +158,9 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 	return set, true
 }
 
-// above checks which updates refuse_above rejects, and returns the remaining updates, clipped as configured. The
-// reference norm is the larger of this round's median and the median of the last five rounds' medians.
+// above checks which updates the setting refuse_above rejects. above returns the remaining updates, clipped as
+// configured. The reference norm is the larger of two values: the median norm in this round, and the median of the
+// median norms of the last five rounds.
 func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 	recent []round.PastAggregationSummary) []taken {
 	usual, most, n := 0.0, math.Inf(1), len(set)
@@ -194,7 +195,8 @@ func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 			u.factor *= by.ClipAboveFactor * usual / u.length
 			c.clipped++
 		}
-		if n := norm(u.v); by.ClipNorm > 0 && n > by.ClipNorm { // no method uses both kinds of clipping
+		// no configuration in this package uses both kinds of clipping
+		if n := norm(u.v); by.ClipNorm > 0 && n > by.ClipNorm {
 			for j := range u.v {
 				u.v[j] *= by.ClipNorm / n
 			}
@@ -225,7 +227,8 @@ func lengths(set []taken) (all []float64) {
 	return all
 }
 
-// median returns the median of x, the lower one of the middle two, or 0 if x is empty.
+// median returns the median of x. If the number of elements is even, it returns the smaller of the two middle elements.
+// median returns 0 if x is empty.
 func median(x []float64) float64 {
 	if len(x) == 0 {
 		return 0
@@ -268,8 +271,8 @@ func (c *invariantChecker) optimise(o *optimizer.Config, at version, d []float64
 	return true
 }
 
-// second returns the new second moment of the server optimiser from the previous one (v) and the squared aggregate
-// (d2).
+// second returns the new second moment of the server optimiser. It is computed from the previous second moment v and
+// the squared aggregate d2.
 func second(o *optimizer.Config, v, d2 float64) float64 {
 	switch o.Name {
 	case "fedadagrad":

@@ -42,16 +42,16 @@ type invariantChecker struct {
 	w      *World
 	schema wire.TensorSchema // tensors of a model
 
-	// counts of closed rounds, messages, and blocks whose parameter sums were checked
+	// Numbers of closed rounds, of messages, and of training blocks whose parameter sums were checked.
 	closed, messages, balanced int
 	folds, drawings            int // number of recomputed models and of recomputed draws
 	refusedAbove, clipped      int // number of refused updates and of clipped updates
 	refreshes                  int // number of models converted to new column moments
-	signed, verified           int // number of signatures made and verified
+	signed, verified           int // numbers of signatures that were created and verified
 
-	// newest journal in the replicated store, for several machines
+	// committed is the newest journal in the replicated store. It is used only if the coordinator has several machines.
 	committed []byte
-	// files that the newest head record in the store names
+	// files contains the names of the files that the newest head record in the replicated store lists.
 	files      []string
 	turns      int                                                 // number of committed journals
 	record     round.JournalRecord                                 // newest record of the coordinator's journal
@@ -59,7 +59,7 @@ type invariantChecker struct {
 	leftOut    map[wire.RoundID][]aggregation.UpdateLeftOut
 	passedOver map[wire.RoundID][]wire.AgentID // agents whose updates the aggregation rule excluded
 	states     map[version]state               // state of the server optimiser
-	aggregates map[version][]float64           // aggregate of each round, for rules that use the previous one
+	aggregates map[version][]float64           // aggregate of each round, for rules that use the previous aggregate
 	accepted   map[participation]wire.Digest   // hash of each update that the coordinator has accepted
 	announced  wire.AnnouncementPosition       // position of the newest announcement
 	digest     wire.Digest                     // digest of the newest announcement
@@ -68,7 +68,7 @@ type invariantChecker struct {
 	payloads   map[wire.Digest][]byte          // payloads of updates on the agents' disks, by hash
 	own        map[wire.AgentID]own            // personal state saved by each agent
 
-	opened      map[version]bool // rounds whose participants have been checked
+	opened      map[version]bool // set of rounds whose participants have been checked
 	began       []time.Duration  // times of the first announcement of each round
 	drawn       map[wire.RoundID][]wire.AgentID
 	obeyed      map[wire.AgentID]wire.AnnouncementPosition
@@ -76,9 +76,9 @@ type invariantChecker struct {
 	unfitAgents map[wire.AgentID]bool // agents that declare in a hello that they cannot participate
 	trainedBy   map[participation]*processLife
 	ended       map[participationEnd]bool
-	// parameter sums of the agents that have ended the block
+	// mixedBy contains the parameter sums of the agents that have ended their training block in a round.
 	mixedBy            map[wire.RoundID][]conservation.BlockSums
-	restarted          map[wire.RoundID]bool          // rounds in which an agent restarted
+	restarted          map[wire.RoundID]bool          // rounds in which at least one agent restarted
 	updateSavedAtStart map[wire.AgentID]participation // update on the agent's disk when its process started
 	abandoned          map[wire.RoundID]bool
 
@@ -157,10 +157,10 @@ func (c *invariantChecker) started(p *party) {
 		return x.agent == p.id && (!ok ||
 			x != at)
 	})
-	c.obeyed[p.id] = placeOf(p.disk.file) // An agent may forget a position for which it has sent no update.
+	c.obeyed[p.id] = placeOf(p.disk.file) // an agent may forget a position for which it has not sent an update
 }
 
-// observeFileWrite checks a file after it was renamed or, for a slot file, synced.
+// observeFileWrite checks a file after the file was renamed or, for a slot file, after it was synced.
 func (c *invariantChecker) observeFileWrite(p *party, name string) {
 	switch base, _ := isSlot(name); base {
 	case modelfile.ActiveModelPath(stateDir):
@@ -181,8 +181,8 @@ func (c *invariantChecker) observeFileWrite(p *party, name string) {
 	}
 }
 
-// statistics returns the number of the last round before training: 1 if the run starts with a statistics round,
-// otherwise 0.
+// statistics returns the number of rounds before the first training round: 1 if the run starts with a statistics round,
+// and otherwise 0.
 func (c *invariantChecker) statistics() wire.RoundID {
 	if c.w.plan.Standardize {
 		return 1
@@ -190,8 +190,8 @@ func (c *invariantChecker) statistics() wire.RoundID {
 	return 0
 }
 
-// checkPersonalState checks the personal state that an agent saves. Each round must start with the result of the
-// previous round, and a repeated round with the state at its first start.
+// checkPersonalState checks the personal state that an agent saves. Each round must start with the resulting state of
+// the previous round. If a round is repeated, it must start with the same state as the first attempt.
 func (c *invariantChecker) checkPersonalState(p *party) {
 	now, ok := ownOf(p.disk.file)
 	was, known := c.own[p.id]
@@ -298,8 +298,8 @@ func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 	}
 }
 
-// addToDigest adds a sent message to the run's digest: its time, the sender, the type (0 for part of a model or an
-// update), the round, and the hash of the model or update that the message names.
+// addToDigest adds a sent message to the digest of the run. It adds the time, the sender, the type (0 for a part of a
+// model or an update), the round, and the hash of the model or update that the message names.
 func (c *invariantChecker) addToDigest(p *party, e wire.Envelope) {
 	var content wire.Digest
 	switch e.Type {
@@ -315,7 +315,8 @@ func (c *invariantChecker) addToDigest(p *party, e wire.Envelope) {
 	_, _ = fmt.Fprintf(c.w.digest, "%d %d %d %d %x\n", c.w.jobTime().Sub(c.w.began), p.number, e.Type, e.Round, content)
 }
 
-// checkOffer checks that an agent offers only updates that would survive a power cut.
+// checkOffer checks that an agent offers an update only after the update has been saved, so that it would survive a
+// power cut.
 func (c *invariantChecker) checkOffer(p *party, e wire.Envelope) {
 	if p.hadTrouble {
 		return
@@ -333,7 +334,8 @@ func (c *invariantChecker) checkOffer(p *party, e wire.Envelope) {
 	}
 }
 
-// announce checks an announcement against the previous one and against the state that would survive a power cut.
+// announce checks an announcement against the previous announcement, and against the coordinator's state that would
+// survive a power cut.
 func (c *invariantChecker) announce(p *party, e wire.Envelope) {
 	a, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
@@ -386,7 +388,7 @@ func (c *invariantChecker) announcedModel(p *party, run wire.RunID, a *wire.Anno
 }
 
 // accept checks the message by which the coordinator accepts an update. A round must accept at most one update per
-// agent, and a closed round only an update that it contains.
+// agent. After the round is closed, only updates that it contains may be accepted.
 func (c *invariantChecker) accept(e wire.Envelope, topic string) {
 	m, err := wire.DecodeUpdateAccepted(e.Body)
 	_, to, _, _, _ := topics().ParseTopic(topic)
@@ -404,7 +406,7 @@ func (c *invariantChecker) accept(e wire.Envelope, topic string) {
 	}
 }
 
-// refuse checks that the coordinator does not refuse an accepted update while the round lasts.
+// refuse checks that the coordinator does not refuse an update that it has already accepted in the current round.
 func (c *invariantChecker) refuse(e wire.Envelope, topic string) {
 	m, err := wire.DecodeUpdateRefused(e.Body)
 	_, to, _, _, _ := topics().ParseTopic(topic)
@@ -416,8 +418,8 @@ func (c *invariantChecker) refuse(e wire.Envelope, topic string) {
 	}
 }
 
-// mixed records the parameter sums of a block that an agent has ended. When all agents have ended the block without a
-// restart, it checks that mixing has preserved the sum of all parameters.
+// mixed records the parameter sums of a training block that an agent has ended. When all agents have ended the block
+// without a restart, it checks that mixing has not changed the sum of all parameters.
 func (c *invariantChecker) mixed(l *processLife, r wire.RoundID, b conservation.BlockSums) {
 	if len(b.Edges) == 0 || l.dead || c.restarted[r] {
 		return

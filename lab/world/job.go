@@ -11,25 +11,27 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// errKilled is the panic value that ends the jobs of a killed process. Their remaining operations have no effect.
+// errKilled is the panic value that ends the jobs of a killed process. The operations that these jobs still try have no
+// effect.
 var errKilled = errors.New("process killed")
 
-// job is a coroutine of a process. It runs until it waits.
+// job is a coroutine of a simulated process. job runs until it waits for something.
 type job struct {
 	life   *processLife
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
-	ctx    context.Context // context of the current wait; nil while the job runs
+	ctx    context.Context // context of the current wait; nil while the job is running
 	called time.Time       // time at which the job will resume; zero if no wake-up is scheduled
-	ticket uint64          // number of waits; identifies outdated wake-ups
+	ticket uint64          // number of waits so far; identifies wake-ups that are outdated
 	// usedTime is the simulated time that the job has used since it was resumed, for example for disk operations. The
-	// effects of the job happen at this later time, and at the next wait the job waits until the world has reached this
-	// time.
+	// job's effects happen at this later time. At the next wait, the job first waits until the world's clock has
+	// reached this time.
 	usedTime time.Duration
 }
 
-// processLife is one run of a process from start to end. It implements host.JobRuntime for the program.
+// processLife is one lifetime of a process, from its start to its end. processLife implements host.JobRuntime for the
+// program.
 type processLife struct {
 	w    *World
 	p    *party
@@ -82,8 +84,8 @@ func (l *processLife) WithDeadline(ctx context.Context, at time.Time) (context.C
 	return ctx, cancel
 }
 
-// NewWaiter implements host.JobRuntime. It first waits until the world has reached the time of the running job, because
-// the caller is about to notify the owner goroutine.
+// NewWaiter implements host.JobRuntime. It first waits until the world's clock has reached the time of the running job,
+// because the caller is about to notify the owner goroutine.
 func (l *processLife) NewWaiter() host.JobWaiter {
 	if j := l.w.current; j != nil {
 		j.catchUp()
@@ -91,7 +93,7 @@ func (l *processLife) NewWaiter() host.JobWaiter {
 	return &waiter{life: l}
 }
 
-// catchUp makes the job wait until the world's time has reached the job's time.
+// catchUp makes the job wait until the world's clock has reached the job's time.
 func (j *job) catchUp() {
 	if j.usedTime == 0 {
 		return
@@ -110,9 +112,9 @@ type waiter struct {
 	life  *processLife
 	woken bool
 	job   *job   // job that waits
-	inbox *inbox // inbox whose events end the wait; nil means none
+	inbox *inbox // inbox whose events end the wait; nil if the job waits for no events
 	until time.Time
-	alarm time.Time // time of the event that checks the deadline until; zero if none
+	alarm time.Time // time of the event that checks the deadline; zero if no such event is scheduled
 }
 
 // Wake implements host.JobWaiter.
@@ -152,8 +154,8 @@ func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.E
 	}
 }
 
-// countIdleWait counts waits that return immediately. The run fails if there are too many while simulated time does not
-// advance.
+// countIdleWait counts waits that return immediately. If there are too many of them while the simulated time does not
+// advance, the run fails.
 func (l *processLife) countIdleWait() {
 	if l.w.eventsAtOneTime++; l.w.eventsAtOneTime > mostStill {
 		l.w.fail("%s repeats an operation while the simulated time does not advance", l.p.id)
@@ -170,7 +172,7 @@ func (w *waiter) setAlarm() {
 	w.alarm = at
 	w.life.w.agenda.add(at, func() {
 		if !w.alarm.Equal(at) {
-			return // An earlier alarm has replaced this one.
+			return // a later alarm has replaced this alarm
 		}
 		w.alarm = time.Time{}
 		switch {

@@ -12,13 +12,13 @@ import (
 )
 
 // Lie is the name of a protocol violation by a party with a valid key. The party sends false messages in addition to
-// the messages of its program.
+// the correct messages of its program.
 type Lie string
 
-// lie describes when a false message is sent and how it is made.
+// lie describes when a false message is sent, and how the message is made.
 type lie struct {
-	beside wire.MessageType // type of the message that triggers the lie; 0 means any chunk of an update
-	heard  bool             // true if the trigger is a received message, not a sent one
+	beside wire.MessageType // type of the message that triggers the false message; 0 means any chunk of an update
+	heard  bool             // true if a received message triggers the false message, false if a sent message does
 	say    func(l *liar)
 }
 
@@ -32,21 +32,24 @@ func liesOf(party int) map[Lie]lie {
 	return agentLies()
 }
 
-// liar holds the message that triggers a lie and collects the lies to send.
+// liar makes the false messages of a party. It holds the message that triggers them, and collects the false messages to
+// send.
 type liar struct {
-	p      *party
-	e      wire.Envelope        // triggering message, unsealed; zero for a chunk
-	with   wire.SealKey         // key that sealed the triggering message; zero if not sealed
-	to     wire.X25519PublicKey // start of the recipient's public key, as in the seal
+	p *party
+	e wire.Envelope // triggering message, decrypted; zero for a chunk
+	// key with which the triggering message was encrypted; zero if the message was not encrypted
+	with   wire.SealKey
+	to     wire.X25519PublicKey // first bytes of the recipient's public key, as in the encrypted message
 	m      mqtt.Message
 	before []mqtt.Message
 }
 
-// spread is the number of sequence numbers reserved for each true message of a lying agent. False messages need numbers
-// of their own, because the coordinator accepts only increasing numbers.
+// spread is the number of sequence numbers that are reserved for each correct message of a dishonest agent. False
+// messages need separate numbers, because the coordinator accepts only increasing sequence numbers.
 const spread = 16
 
-// messagesWithLies returns the messages to send when the program of a party sends m: first the lies, then m.
+// messagesWithLies returns the messages to send when the program of a party sends the message m. The false messages
+// come first, followed by m.
 func (p *party) messagesWithLies(m mqtt.Message) []mqtt.Message {
 	if p.lies == nil {
 		return []mqtt.Message{m}
@@ -71,7 +74,7 @@ func (p *party) messagesWithLies(m mqtt.Message) []mqtt.Message {
 	return append(l.before, m)
 }
 
-// answerWithLie publishes the false answers of a lying party to a message that its program receives.
+// answerWithLie publishes the false answers of a dishonest party to a message that the program of the party receives.
 func (p *party) answerWithLie(m mqtt.Message) {
 	if len(p.lying) == 0 {
 		return
@@ -99,7 +102,7 @@ func (p *party) liar(m mqtt.Message) *liar {
 	return l
 }
 
-// sign signs a message and seals it with the same key as the triggering message.
+// sign signs a message and encrypts it with the same key as the triggering message.
 func (l *liar) sign(h wire.Header, body []byte) []byte {
 	if l.with != (wire.SealKey{}) && h.Type.MustBeSealed() {
 		t := h.Type
@@ -114,8 +117,8 @@ func isChunk(m mqtt.Message) bool {
 	return kind == mqtt.KindUpdate && part != transfer.ManifestPartName
 }
 
-// seal adds a false message to l.before. It has the header of the triggering message, changed by change, and the given
-// body.
+// seal adds a false message to l.before. Its header is the header of the triggering message, modified by the function
+// change. Its body is the parameter body.
 func (l *liar) seal(change func(h *wire.Header), body []byte) *mqtt.Message {
 	h := l.e.Header
 	h.Sender = l.p.id
@@ -139,7 +142,7 @@ func (l *liar) raw(payload []byte) *mqtt.Message {
 // other returns a digest different from d.
 func other(d wire.Digest) wire.Digest { return sha256.Sum256(d[:]) }
 
-// otherBytes changes the manifest to describe content that does not exist.
+// otherBytes changes a manifest so that it describes content that does not exist.
 func otherBytes(m *wire.Manifest) {
 	m.ChunkDigests[0] = other(m.ChunkDigests[0])
 	h := sha256.New()
@@ -149,7 +152,7 @@ func otherBytes(m *wire.Manifest) {
 	m.Hash = wire.Digest(h.Sum(nil))
 }
 
-// somebody returns the id of another agent.
+// somebody returns the id of an agent other than the liar.
 func (l *liar) somebody() wire.AgentID {
 	for _, p := range l.p.w.parties[1:] {
 		if p != l.p {
@@ -251,7 +254,7 @@ func agentLies() map[Lie]lie {
 	}
 }
 
-// offerAnotherUpdate offers a different update after one was accepted.
+// offerAnotherUpdate offers a different update after the coordinator has accepted an update.
 func (l *liar) offerAnotherUpdate() {
 	for _, m := range slices.Backward(l.p.kept) {
 		said := l.p.liar(m)
@@ -267,7 +270,7 @@ func (l *liar) offerAnotherUpdate() {
 	}
 }
 
-// asAnother sends the triggering message with the id and on the topic of another agent.
+// asAnother sends the triggering message with the id of another agent, on the topic of that agent.
 func (l *liar) asAnother() {
 	id := l.somebody()
 	l.seal(func(h *wire.Header) { h.Sender = id }, l.e.Body).Topic = topics().AgentToCoordinator(id)
@@ -279,7 +282,7 @@ func (l *liar) version() {
 	l.raw(p)
 }
 
-// answer returns a lie of the coordinator: a false answer to an offered update.
+// answer returns a lie of the coordinator: it sends a false answer when an agent offers an update.
 func answer(t wire.MessageType, say func(h *wire.Header, update wire.Digest) []byte) lie {
 	return lie{beside: wire.TypeUpdate, heard: true, say: func(l *liar) {
 		u, err := wire.DecodeUpdate(l.e.Body)
@@ -301,7 +304,7 @@ func refused(d wire.Digest) []byte {
 	return (&wire.UpdateRefused{Update: d, Reason: wire.RefuseNormTooLarge}).Body()
 }
 
-// direct returns a lie of the coordinator that changes the header of the message by which it accepts an update.
+// direct returns a lie of the coordinator: it changes the header of the message by which it accepts an update.
 func direct(change func(h *wire.Header)) lie {
 	return lie{beside: wire.TypeUpdateAccepted, say: func(l *liar) { l.seal(change, l.e.Body) }}
 }
@@ -367,7 +370,7 @@ func invitation(change func(m *wire.Invitation)) lie {
 	}}
 }
 
-// toAgents makes the broker, which colludes, deliver a message to agents only.
+// toAgents makes the broker, which colludes with the liar, deliver a message to agents only.
 func (l *liar) toAgents(m mqtt.Message) {
 	b := l.p.w.broker
 	for _, a := range l.p.w.parties[1:] {
@@ -378,7 +381,8 @@ func (l *liar) toAgents(m mqtt.Message) {
 	}
 }
 
-// twoAnnouncements sends a second announcement with the current position to agents that obey the first one.
+// twoAnnouncements sends a second announcement with the present position to agents that already follow the first
+// announcement.
 func (l *liar) twoAnnouncements() {
 	m, ok := l.p.w.broker.retained[topics().Announcement()]
 	if !ok {

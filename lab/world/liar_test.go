@@ -15,7 +15,8 @@ const (
 	refused       = "coordinator: round.UpdateRefused "
 )
 
-// refusals maps each lie to the expected text in the transcript; "" if the lie is ignored silently.
+// refusals contains, for each lie, the text that must be in the transcript. An empty text means that the receiver
+// ignores the lie without an event.
 var refusals = map[int]map[world.Lie]string{
 	world.Coordinator: {
 		"accepts another update":          "",
@@ -32,7 +33,7 @@ var refusals = map[int]map[world.Lie]string{
 		"from another federation":         toAgent + "foreign",
 		"by another's name":               toAgent + "foreign",
 		"with another's signature":        toAgent + "bad_signature",
-		"what agents say":                 toAgent + "sealed", // an unsealed report
+		"what agents say":                 toAgent + "sealed", // a report that is not encrypted
 		"an older announcement":           "round.AnnouncementIgnored older",
 		"two announcements at one place":  "round.AnnouncementIgnored conflict",
 	},
@@ -65,8 +66,8 @@ var refusals = map[int]map[world.Lie]string{
 	},
 }
 
-// TestLies runs each lie for three rounds without other faults. It checks that the receiver rejects it and that the run
-// continues.
+// TestLies runs each lie for three rounds without other faults. The receiver must reject the false messages, and the
+// run must continue.
 func TestLies(t *testing.T) {
 	for party, lies := range refusals {
 		for _, name := range world.Lies(party) {
@@ -81,7 +82,7 @@ func TestLies(t *testing.T) {
 					p.Hidden = 3000
 				}
 				if strings.Contains(string(name), "invites") {
-					p.Method = "feddec" // otherwise the announcement names the participants
+					p.Method = "feddec" // with other methods, the announcement already names the participants
 				}
 				var out bytes.Buffer
 				if r := world.Run(p, world.Bugs{}, &out); r.Failure != "" {

@@ -17,8 +17,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The coordinator may have several machines and runs on one of them at a time. When its process ends, the next process
-// starts on the next machine, with that machine's old disk, and loads the state from the replicated store.
+// The coordinator may have several machines. Its process runs on one of them at a time. When the process ends, it
+// starts again on the next machine. There it finds the old disk of that machine, and loads the state from the
+// replicated store.
 
 // turn moves the coordinator to its next machine if it has several.
 func (p *party) turn() {
@@ -27,7 +28,7 @@ func (p *party) turn() {
 	}
 }
 
-// engineTime is the maximum delay before and after an operation of the replicated store.
+// engineTime is the maximum delay before and after each operation of the replicated store.
 const engineTime = 3 * time.Millisecond
 
 var (
@@ -35,7 +36,8 @@ var (
 	errEnds     = errors.New("process is stopping")
 )
 
-// engine returns the process's client of the replicated store. A kill can happen before or after each operation.
+// engine returns a client of the replicated store for the process. The process can be killed before or after each
+// operation.
 func (l *processLife) engine() replica.KeyValueStore {
 	h := handle{l.p.disk, l}
 	return engine.Store{FakeKVServer: l.w.engine, Intercept: func(ctx context.Context, op, key string,
@@ -64,7 +66,8 @@ func (h replicaObserver) Observe(f observe.Event) {
 	}
 }
 
-// coordinateInTurn runs the coordinator's process on one of several machines, as internal/coordinatord does.
+// coordinateInTurn runs the coordinator's process on one of several machines, in the same way as package
+// internal/coordinatord.
 func (p *party) coordinateInTurn(ctx context.Context, l *processLife) error {
 	r := replica.New(replica.Config{Store: l.engine(), Name: p.disk.name, Instance: p.rng.Uint64(),
 		Runtime: l, Observer: replicaObserver{l},
@@ -90,8 +93,9 @@ func (p *party) coordinateInTurn(ctx context.Context, l *processLife) error {
 	return errors.Join(err, context.Cause(lead.Context()))
 }
 
-// commits checks the coordinator's journal after a new head record was stored, unless the head record names the same
-// files as the previous one. The coordinator does not write the journal again before a head record is stored.
+// commits checks the coordinator's journal after a new head record was stored. It does nothing if the new head record
+// lists the same files as the previous record. The coordinator never writes the journal again before a head record is
+// stored.
 func (c *invariantChecker) commits(p *party) {
 	now := engine.Store{FakeKVServer: c.w.engine, Intercept: func(_ context.Context, _, _ string, do func()) error {
 		do()

@@ -10,11 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Method is the name of a change to the default configuration, such as another algorithm or codec. The zero value is
+// Method is the name of a change to the default configuration, such as another algorithm or codec. The empty name means
 // FedAvg without changes.
 type Method string
 
-// configure returns the round configuration and the task of the plan.
+// configure returns the round configuration and the task that result from the plan.
 func (p *Plan) configure() (round.Config, wire.Task) {
 	r := round.DefaultConfig()
 	r.Participants, r.Quorum, r.MaxAggregations, r.Seed = p.Participants, p.Quorum, p.Rounds, p.Seed
@@ -43,8 +43,8 @@ func (p *Plan) configure() (round.Config, wire.Task) {
 
 const refuseAbove Method = "refuse_above, fedyogi"
 
-// undrawnMethods are methods that NewPlan does not choose, so that they do not change the plans of existing seeds. New
-// optimisers, rules, codecs and kinds of models belong here, not in methods.
+// undrawnMethods are methods that NewPlan does not choose. New optimisers, rules, codecs and kinds of models belong
+// here and not in methods, because new entries in methods would change the plans of existing seeds.
 var undrawnMethods = map[Method]func(r *round.Config, t *wire.Task){
 	"autoencoder": func(_ *round.Config, t *wire.Task) {
 		t.TargetColumn, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{3, 1, 3}
@@ -76,7 +76,8 @@ func convolves(t *wire.Task) {
 		FiltersPerLayer: []uint32{4}}
 }
 
-// methods are the methods from which NewPlan chooses, besides the zero value. Each changes the default round and task.
+// methods are the methods from which NewPlan chooses, in addition to the empty method. Each function changes the
+// default round configuration and task.
 var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"weights in the step": func(r *round.Config, _ *wire.Task) { r.AgentWeightRule = spec.WeightsSamples },
 	"weights in the mean": func(r *round.Config, _ *wire.Task) {
@@ -261,15 +262,15 @@ func optimized(name string) func(r *round.Config, _ *wire.Task) {
 	}
 }
 
-// network adds a hidden layer, unless the plan already has one.
+// network adds a hidden layer, unless the plan already has a hidden layer.
 func network(t *wire.Task) {
 	if len(t.Model.HiddenUnits) == 0 {
 		t.Model.HiddenUnits = []uint32{4}
 	}
 }
 
-// decaying selects the decreasing step size 2/(μ_sc(γ+t)) in step t. The initial step size is the task's constant step
-// size.
+// decaying selects the decreasing step size 2/(μ_sc(γ+t)) for local step t. The initial step size equals the task's
+// constant step size.
 func decaying(t *wire.Task) {
 	t.Training.StrongConvexity, t.Training.StepSizeDecayOffset = 0.05/t.Training.StepSize, 40
 	t.Training.StepSize = 0

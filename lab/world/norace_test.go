@@ -3,6 +3,6 @@
 package world_test
 
 const (
-	plans  = 200 // number of plans in TestSeeds
-	stride = 3   // distance between tested disk operations; 1 with the tag nightly
+	plans  = 200 // number of plans that TestSeeds runs
+	stride = 3   // every stride-th disk operation is tested; 1 with the build tag nightly
 )

@@ -42,29 +42,29 @@ const federation = "plant"
 // stateDir is the state folder on a party's disk.
 const stateDir = "state"
 
-// party is the coordinator or an agent. It continues to exist when its process restarts.
+// party is the coordinator or an agent. It exists for the whole run, while its process may restart.
 type party struct {
 	w       *World
-	number  int // the constant Coordinator, or the index of the agent
+	number  int // number of the party: the constant Coordinator, or the index of the agent
 	id      wire.AgentID
 	key     ed25519.PrivateKey
 	disk    *disk
-	others  []*disk // disks of the coordinator's other machines, next one first
+	others  []*disk // disks of the coordinator's other machines; the first of them is the next machine
 	run     func(ctx context.Context, l *processLife) error
 	rng     *rand.Rand
-	life    *processLife       // current process; nil while none runs
+	life    *processLife       // current process; nil while no process is running
 	dying   []*processLife     // killed processes whose jobs have not ended yet
 	cancel  context.CancelFunc // shuts the process down cleanly
 	conn    *conn
 	inboxes map[<-chan mqtt.Event]*inbox
 
-	lies  map[Lie]lie    // possible lies; nil for an honest party
-	lying map[Lie]int    // number of active faults for each lie
-	kept  []mqtt.Message // sent messages that a liar may repeat
+	lies  map[Lie]lie    // possible protocol violations; nil for an honest party
+	lying map[Lie]int    // number of active faults for each protocol violation
+	kept  []mqtt.Message // messages that were sent and that a dishonest party may send again
 
-	stoppedUntil time.Time // end of the current fault of kind Stopped
+	stoppedUntil time.Time // end of the current fault of the kind Stopped
 	cutOff       int       // number of active faults that keep the party from the broker
-	hadTrouble   bool      // true if the party's disk has been full at some time
+	hadTrouble   bool      // true if the party's disk was full at some time
 }
 
 func keyOf(id wire.AgentID) ed25519.PrivateKey {
@@ -74,8 +74,9 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 
 func (p *party) public() ed25519.PublicKey { return p.key.Public().(ed25519.PublicKey) }
 
-// signatures replaces Ed25519, which would more than double the time of a run. A signature is a digest that includes
-// the signer's public key, so that foreign signatures are detected. It also counts signatures.
+// signatures replaces Ed25519, which would more than double the duration of a run. A signature is a digest that
+// includes the signer's public key. Therefore signatures by other keys are detected. The type also counts the
+// signatures.
 type signatures struct{ w *World }
 
 // Sign implements wire.SignatureScheme.
@@ -106,7 +107,7 @@ func (w *World) populate() {
 		a.run = a.takePart
 	}
 	for i, p := range w.parties {
-		// The last agent joins late, which changes the column moments.
+		// The last agent joins late, which changes the column moments (mean and variance of each column).
 		if w.plan.StandardizeAt > 0 && i == w.plan.Agents {
 			p.startAfter(w.between(18*time.Second, 26*time.Second))
 			continue
@@ -148,7 +149,7 @@ func (w *World) newDisk(p *party, name string) *disk {
 	return d
 }
 
-// startAfter starts a process after d, unless one is already running.
+// startAfter starts a process after the duration d, unless a process is already running at that time.
 func (p *party) startAfter(d time.Duration) {
 	p.w.after(d, func() {
 		if p.life == nil && !p.w.now.Before(p.stoppedUntil) {
@@ -168,7 +169,7 @@ func (p *party) start() {
 	l.run(func() { p.exited(l, p.run(ctx, l)) })
 }
 
-// exited handles the end of a process and schedules its restart, like a service manager.
+// exited handles the end of a process. exited schedules a restart, as a service manager does.
 func (p *party) exited(l *processLife, err error) {
 	p.w.note("%s exited: %v", p.id, err)
 	l.dead = true
@@ -195,7 +196,7 @@ func (p *party) kill() {
 		return
 	}
 	l.dead = true
-	if c := p.conn; c != nil && c.link != nil { // the broker detects the lost client later
+	if c := p.conn; c != nil && c.link != nil { // the broker detects the loss of the client later
 		link := c.link
 		p.w.after(p.w.between(time.Millisecond, keepAlive), func() {
 			link.open = false
@@ -225,7 +226,7 @@ func topics() mqtt.Topics {
 	return t
 }
 
-// coordinate runs the coordinator's process as internal/coordinatord does.
+// coordinate runs the coordinator's process in the same way as package internal/coordinatord.
 func (p *party) coordinate(ctx context.Context, l *processLife) error {
 	if p.w.plan.Machines > 1 {
 		return p.coordinateInTurn(ctx, l)
@@ -272,7 +273,7 @@ func (w *World) agent(id wire.AgentID) *party {
 	return w.parties[1+slices.IndexFunc(w.parties[1:], func(p *party) bool { return p.id == id })]
 }
 
-// takePart runs an agent's process as internal/agentd does.
+// takePart runs an agent's process in the same way as package internal/agentd.
 func (p *party) takePart(ctx context.Context, l *processLife) error {
 	disk := store.Disk{FS: handle{p.disk, l}}
 	boot, lost, err := disk.NextBootEpoch(stateDir)
@@ -344,7 +345,7 @@ func (o observer) Observe(event observe.Event) { o(event) }
 type rows struct {
 	seed    uint64
 	opposed bool
-	labels  learner.LabelSet // target values that the task's loss accepts
+	labels  learner.LabelSet // set of target values that the loss of the task accepts
 }
 
 // rowsOf returns the data of an agent. The targets are valid for the loss of the plan's task.
@@ -354,7 +355,8 @@ func (p *Plan) rowsOf(agent int) rows {
 	return rows{uint64(agent), p.Opposed, model.LabelSet()}
 }
 
-// validTarget maps a number to a target that the set contains. It is monotone, and returns y if every number is valid.
+// validTarget maps a number y to a target that is in the given set. The map is monotone. If every number is a valid
+// target, it returns y.
 func validTarget(labels learner.LabelSet, y float64) float64 {
 	unit := 0.5 + 0.5*y/(1+math.Abs(y)) // between 0 and 1
 	switch {
@@ -363,7 +365,7 @@ func validTarget(labels learner.LabelSet, y float64) float64 {
 	case labels.ClassCount > 0:
 		return min(math.Floor(unit*float64(labels.ClassCount)), float64(labels.ClassCount-1))
 	case labels.IsBinary:
-		return 2*math.Round(unit) - 1 // The loss expects the labels −1 and 1.
+		return 2*math.Round(unit) - 1 // the loss expects the labels −1 and 1
 	case labels.Contains(unit):
 		return unit
 	}
@@ -390,7 +392,7 @@ func (r rows) load([]string, string) (*learner.Samples[float32], error) {
 // stepTime returns the duration of a local step of agent k.
 func stepTime(k int) time.Duration { return time.Duration(300+200*k) * time.Millisecond }
 
-// trainer wraps a Trainer and checks that the mixing of its blocks preserves the sum of the parameters.
+// trainer wraps a Trainer. It checks that mixing does not change the sum of the parameters in the trainer's blocks.
 type trainer struct {
 	training.Trainer
 	life *processLife
@@ -401,13 +403,13 @@ func (t trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledT
 	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	b, err := t.Trainer.NewBlock(ctx, r, p, j)
-	if t.life == nil { // Some tests use the trainer without a world.
+	if t.life == nil { // some tests use the trainer without a world
 		return b, err
 	}
 	return block{b, t.life, r, conservation.New[float32](t.life.p.id)}, err
 }
 
-// block is a block of local steps that records all parameter changes by mixing.
+// block is a block of local steps that records all changes that mixing makes to the parameters.
 type block struct {
 	training.LocalStepBlock
 	life  *processLife
@@ -432,7 +434,7 @@ func (b block) Trace() d2d.ParameterTrace[float32] { return b.trace }
 // Ended implements training.TracedBlock.
 func (b block) Ended(d2d.MixingStats) { b.life.w.check.mixed(b.life, b.round, b.trace.Sums()) }
 
-// observeSentMessage checks a message before it is sent. It returns false if a planted bug drops the message.
+// observeSentMessage checks a message before it is sent. It returns false if a deliberate bug drops the message.
 func (p *party) observeSentMessage(m mqtt.Message) bool {
 	if p.w.bugs.Say != nil {
 		open := m

@@ -14,19 +14,21 @@ type Plan struct {
 	Seed         uint64 // seed of all randomness in the run
 	Method       Method
 	Agents       int
-	Participants int // participants per round, L
+	Participants int // number L of participants per round
 	Quorum       int
 	Rounds       int
-	Hidden       uint32 // hidden units; 0 means none; with thousands, models need several chunks
-	Standardize  bool   // whether the run starts with a statistics round
-	// StandardizeAt is the model version after which another statistics round runs; 0 means none.
+	Hidden       uint32 // number of hidden units; 0 means none; with thousands of units, a model needs several chunks
+	Standardize  bool   // true if the run starts with a statistics round
+	// StandardizeAt is the model version after which another statistics round takes place. Zero means that there is
+	// none.
 	StandardizeAt int
-	// Opposed makes the first two agents send huge updates of opposite signs, so that the sum depends on the order of
-	// addition.
-	Opposed   bool
-	Predicts  bool          // whether agents keep announced models for predictions
-	Evaluates int           // agents evaluate every n-th model and the last one; 0 means none
-	Machines  int           // machines of the coordinator, one active at a time; 0 means one
+	// Opposed makes the first two agents send huge updates with opposite signs. The sum of all updates then depends on
+	// the order of addition.
+	Opposed  bool
+	Predicts bool // true if the agents keep announced models for predictions
+	// interval, in model versions, at which agents evaluate the model; 0 means never; the last model is also evaluated
+	Evaluates int
+	Machines  int           // number of machines of the coordinator, of which one is active at a time; 0 means one
 	SyncTime  time.Duration // duration of a disk sync; 0 means up to 5 ms
 	Faults    []Fault
 }
@@ -36,12 +38,13 @@ const Coordinator = -1
 
 // Fault is an injected failure.
 type Fault struct {
-	At    time.Duration // time since the start of the run
+	At    time.Duration // time of the fault since the start of the run
 	Kind  Kind
 	Party int           // the constant Coordinator, or the index of an agent
 	For   time.Duration // duration until the process restarts or the link is restored
-	Ops   int           // Killed and PowerCut only: number of disk operations from At until the fault; 0 means at once
-	Lie   Lie           // for Lying: name of the lie
+	// number of disk operations between At and the fault, for Killed and PowerCut; 0 means immediately
+	Ops int
+	Lie Lie // name of the protocol violation, for the kind Lying
 }
 
 // Kind is the kind of a fault.
@@ -53,7 +56,7 @@ const (
 	Silent    Kind = "Silent"    // the link loses all messages until both ends notice it
 	Stopped   Kind = "Stopped"   // a process is shut down cleanly
 	Killed    Kind = "Killed"    // a process is killed; all written data survive
-	Blackout  Kind = "Blackout"  // power cut of all parties, as soon as the given party is hit
+	Blackout  Kind = "Blackout"  // all parties lose power as soon as the fault hits the given party
 	PowerCut  Kind = "PowerCut"  // a process is killed; data that were not synced may be lost
 	DiskFull  Kind = "DiskFull"  // writes to a disk fail
 	DiskSlow  Kind = "DiskSlow"  // a sync takes seconds
@@ -78,7 +81,7 @@ func NewPlan(seed uint64) Plan {
 		p.Method = all[rng.IntN(len(all))]
 	}
 	if p.Method == refuseAbove {
-		p.Agents, p.Participants = 6, 5 // In smaller rounds the rule refuse_above refuses no updates.
+		p.Agents, p.Participants = 6, 5 // in smaller rounds, the setting refuse_above refuses no updates
 	}
 	r, _ := p.configure()
 	p.Participants = max(p.Participants, r.Aggregation.MinDraws())
@@ -93,7 +96,7 @@ func NewPlan(seed uint64) Plan {
 		p.StandardizeAt = 1 + rng.IntN(2)
 	}
 	if p.personal() {
-		p.StandardizeAt = 0 // personal parameters would refer to other column moments
+		p.StandardizeAt = 0 // personal parameters would belong to other column moments
 	}
 	p.Predicts = rng.IntN(4) == 0
 	if rng.IntN(3) == 0 {
@@ -117,10 +120,10 @@ func newFault(rng *rand.Rand, agents int) Fault {
 		Kind: kinds[rng.IntN(len(kinds))], Party: rng.IntN(2*agents) - agents,
 		For: (100*time.Millisecond + time.Duration(rng.ExpFloat64()*float64(15*time.Second))).Round(time.Millisecond),
 	}
-	if rng.IntN(10) == 0 { // This fault may happen after the end of the run.
+	if rng.IntN(10) == 0 { // this fault may happen after the end of the run
 		f.At += 10 * time.Minute
 	}
-	f.Party = max(f.Party, Coordinator) // Negative numbers, about half of all, mean the coordinator.
+	f.Party = max(f.Party, Coordinator) // negative numbers, about half of all numbers, mean the coordinator
 	switch f.Kind {
 	case Killed, PowerCut:
 		f.Ops = rng.IntN(60)
@@ -132,19 +135,19 @@ func newFault(rng *rand.Rand, agents int) Fault {
 	return f
 }
 
-// personal reports whether agents have personal parameters.
+// personal reports whether the agents have personal parameters.
 func (p *Plan) personal() bool {
 	_, t := p.configure()
 	return t.Personal.UsesDitto || len(t.Personal.PersonalTensors) > 0
 }
 
-// refreshed reports whether a statistics round during the run changed the columns before the given version.
+// refreshed reports whether a statistics round during the run has changed the column moments before the given version.
 func (p *Plan) refreshed(version uint64) bool {
 	at := p.StandardizeAt
 	return at > 0 && at < p.Rounds && version > uint64(at)
 }
 
-// Script returns Go source code of the plan, for use in a regression test.
+// Script returns the plan as Go source code, which can be used in a regression test.
 func (p Plan) Script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world.Plan{Seed: %d, Method: %q, Agents: %d, Participants: %d, Quorum: %d, Rounds: %d, "+

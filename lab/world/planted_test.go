@@ -18,14 +18,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// forgets returns a bug: the disk of a party skips an operation on some files. Party 0 means all agents.
+// forgets returns a deliberate bug: the disk of a party skips the operation what on files whose path contains where. A
+// party other than the coordinator means all agents.
 func forgets(party int, what, where string) world.Bugs {
 	return world.Bugs{Forget: func(of int, op, path string) bool {
 		return (of == world.Coordinator) == (party == world.Coordinator) && op == what && strings.Contains(path, where)
 	}}
 }
 
-// swallows returns a bug: only the first `most` messages of a type are sent.
+// swallows returns a deliberate bug: only the first messages of the given type are sent. The parameter most is the
+// number of messages that are sent.
 func swallows(kind wire.MessageType, most int) world.Bugs {
 	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
 		e, err := wire.ParseEnvelope(m.Payload)
@@ -37,8 +39,8 @@ func swallows(kind wire.MessageType, most int) world.Bugs {
 	}}
 }
 
-// once returns a bug: of all messages with the same name, only the first is sent. Messages without a name are not
-// affected.
+// once returns a deliberate bug: of all messages to which the function name gives the same name, only the first is
+// sent. Messages without a name are not affected.
 func once(name func(party int, m mqtt.Message) string) world.Bugs {
 	said := map[string]bool{}
 	return world.Bugs{Say: func(party int, m mqtt.Message) bool {
@@ -58,7 +60,7 @@ func announcement(_ int, m mqtt.Message) string {
 	return e.Digest().String()
 }
 
-// blobPart returns the topic of a blob's part, or "" for other messages.
+// blobPart returns the topic of a message with a part of a blob. blobPart returns "" for other messages.
 func blobPart(_ int, m mqtt.Message) string {
 	if !strings.Contains(m.Topic, "/m/") || len(m.Payload) == 0 {
 		return ""
@@ -66,7 +68,7 @@ func blobPart(_ int, m mqtt.Message) string {
 	return m.Topic
 }
 
-// offer returns the sender, run and round of an offered update, or "" for other messages.
+// offer returns the sender, run and round of a message that offers an update. offer returns "" for other messages.
 func offer(party int, m mqtt.Message) string {
 	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeUpdate {
@@ -75,7 +77,8 @@ func offer(party int, m mqtt.Message) string {
 	return fmt.Sprint(party, e.Run, e.Round)
 }
 
-// inviteNobody returns a bug: agents named in an announcement are not invited, even if they missed it.
+// inviteNobody returns a deliberate bug: the coordinator does not invite the agents that an announcement names, even if
+// they missed the announcement.
 func inviteNobody() world.Bugs {
 	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
 		e, err := wire.ParseEnvelope(m.Payload)
@@ -87,7 +90,7 @@ func inviteNobody() world.Bugs {
 	}}
 }
 
-// restless is a runtime in which every wait returns at once.
+// restless is a runtime in which every wait returns immediately.
 type restless struct{ host.JobRuntime }
 
 func (r restless) NewWaiter() host.JobWaiter {
@@ -103,7 +106,7 @@ func (w restlessWaiter) Wait(ctx context.Context, _ time.Time, events <-chan mqt
 	return w.JobWaiter.Wait(ctx, w.rt.Now(), events)
 }
 
-// TestPlantedBugs checks that each planted bug is detected within 600 plans.
+// TestPlantedBugs checks that the invariant checker detects each deliberate bug within 600 plans.
 func TestPlantedBugs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hundreds of plans until each bug is found")
@@ -130,10 +133,11 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// plantedBugs lists the bugs that the checks must detect. Each plan has its own Bugs value, because some of them count.
+// plantedBugs lists the deliberate bugs that the checks must detect. Each plan gets a new Bugs value, because some bugs
+// count operations.
 var plantedBugs = []struct {
 	name string
-	from uint64 // first seed; set if only a distant seed detects the bug
+	from uint64 // first seed to run; set if only plans with a large seed detect the bug
 	bugs func() world.Bugs
 }{
 	{"the journal is not synced", 0, func() world.Bugs { return forgets(world.Coordinator, "sync", "state/run.") }},
@@ -218,7 +222,8 @@ var plantedBugs = []struct {
 	}},
 	{"the last aggregate is forgotten", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) {
-			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping { // starts at 0, without a limit
+			// the aggregate then starts at 0, without a limit
+			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping {
 				a.Rule, a.ClipNorm, a.ClippingRadius = rule.Mean, a.ClippingRadius, 0
 			}
 		})

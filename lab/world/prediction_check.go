@@ -5,8 +5,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// predicts returns the version of the model with which an agent predicts, or the zero version if it has none. It checks
-// that the model file is complete and was announced, also after a power cut.
+// predicts returns the version of the model that an agent uses for predictions. It returns the zero version if the
+// agent has no model. It checks that the model file is complete and that the model was announced. Both conditions must
+// hold even after a power cut.
 func (c *invariantChecker) predicts(p *party) version {
 	file := p.disk.file(modelfile.ActiveModelPath(stateDir))
 	if file == nil {
@@ -19,7 +20,7 @@ func (c *invariantChecker) predicts(p *party) version {
 	}
 	at := version{m.Run, uint64(m.Version)}
 	announced := c.models[at] == m.ParameterDigest
-	if c.w.plan.personal() { // the saved model includes personal parameters
+	if c.w.plan.personal() { // the saved model also contains personal parameters
 		_, announced = c.models[at]
 	}
 	if !announced || wire.BlobDigest(m.ParameterBytes) != m.ParameterDigest {

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/world"
 )
 
-// found lists shrunk plans that once failed.
+// found lists plans that failed in the past, after Shrink has reduced them.
 var found = []struct {
 	what string
 	plan world.Plan

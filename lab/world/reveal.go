@@ -19,7 +19,8 @@ func (w *World) reveal(m mqtt.Message) (wire.Envelope, error) {
 	return e, err
 }
 
-// revealed is like reveal, but also returns the key of the seal; zero if the message is not sealed.
+// revealed decrypts a message like reveal. It also returns the key of the encryption, which is zero if the message is
+// not sealed (encrypted).
 func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, err error) {
 	e, err = wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeSealed {

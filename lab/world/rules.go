@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// aggregate returns the aggregate of a round's updates before scaling. It returns false if the rule needs a previous
-// aggregate that is unknown.
+// aggregate returns the aggregate of a round's updates before the server scales it. It returns false if the aggregation
+// rule needs the previous aggregate and that aggregate is unknown.
 func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n int) (d []float64, ok bool) {
 	switch by.Rule {
 	case rule.Mean:
@@ -30,7 +30,7 @@ func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n
 		return d, true
 	}
 	var draws [][]float64
-	for _, u := range set { // The updates are ordered by agent id.
+	for _, u := range set { // the updates are sorted by agent id
 		draws = append(draws, slices.Repeat([][]float64{u.v}, u.times)...)
 	}
 	switch by.Rule {
@@ -47,7 +47,8 @@ func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n
 	panic(fmt.Sprintf("world: no reference implementation of the rule %s", by.Rule))
 }
 
-// mean returns the sum of all updates times their factors, divided by the total number of draws.
+// mean returns the weighted sum of all updates, divided by the total number of draws. The weights are the factors of
+// the updates.
 func mean(set []taken, n int) []float64 {
 	d, draws := make([]float64, n), 0
 	for _, u := range set {
@@ -94,8 +95,8 @@ func centered(set []taken, last []float64, radius float64) []float64 {
 	return d
 }
 
-// columns returns a vector with the value of the function of for each coordinate. The function receives the sorted
-// values of the coordinate.
+// columns returns a vector that contains, for each coordinate, the result of the function of. The function receives the
+// sorted values of the coordinate.
 func columns(draws [][]float64, of func(sorted []float64) float64) (d []float64) {
 	for j := range draws[0] {
 		var values []float64
@@ -116,8 +117,8 @@ func average(x []float64) float64 {
 	return sum
 }
 
-// nearest sorts vectors by the sum of squared distances to their n−f−2 nearest neighbours, for n vectors and f liars,
-// as the rule Krum requires. Vectors with equal sums keep the order of agent ids.
+// nearest sorts vectors as the rule Krum requires, for n vectors and f dishonest agents. The sort key is the sum of the
+// squared distances to the n−f−2 nearest neighbours. Vectors with equal sums keep the order of the agent ids.
 func nearest(draws [][]float64, liars int) [][]float64 {
 	scores, order := make([]float64, len(draws)), make([]int, len(draws))
 	for k, v := range draws {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Shrink returns a plan that fails with the same symptom as p but has fewer and shorter faults. It returns p if p does
-// not fail.
+// Shrink returns a plan that fails with the same symptom as p but has fewer and shorter faults. Shrink returns p if p
+// does not fail.
 func Shrink(p Plan, bugs Bugs) Plan {
 	want := symptom(Run(p, bugs, nil).Failure)
 	fails := func(q Plan) bool { return want != "" && symptom(Run(q, bugs, nil).Failure) == want }
@@ -22,7 +22,7 @@ func Shrink(p Plan, bugs Bugs) Plan {
 	return p
 }
 
-// symptom returns the failure text without numbers and time.
+// symptom returns the text of a failure without the numbers and the time in it.
 func symptom(failure string) string {
 	_, what, _ := strings.Cut(failure, ": ")
 	what, _, _ = strings.Cut(what, "\n")
@@ -34,7 +34,7 @@ func symptom(failure string) string {
 	}, what)
 }
 
-// smaller returns variants of p that are slightly simpler. Variants with fewer faults come first.
+// smaller returns plans that are slightly simpler than p. Plans with fewer faults come first.
 func smaller(p Plan) (all []Plan) {
 	for i := range p.Faults {
 		q := p

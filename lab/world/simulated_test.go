@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// unequal maps each method that the simulator cannot reproduce to the reason.
+// unequal contains the methods that the simulator cannot reproduce, each with the reason.
 var unequal = map[Method]string{
 	"over-selection":            "which of the drawn agents count is a matter of their speed",
 	"some answer, others leave": "who answers is a matter of each agent's own chance",
@@ -48,7 +48,8 @@ func TestSimulatorIsTheWorld(t *testing.T) {
 	})
 }
 
-// TestEveryNameHasAMethod checks that some compared method uses each optimiser, rule, codec, kind of model and loss.
+// TestEveryNameHasAMethod checks that each optimiser, rule, codec, kind of model and loss is used by at least one of
+// the compared methods.
 func TestEveryNameHasAMethod(t *testing.T) {
 	tried := map[string]bool{}
 	for _, of := range []map[Method]func(*round.Config, *wire.Task){methods, undrawnMethods, {"": nil}} {
@@ -86,7 +87,7 @@ func TestEveryNameHasAMethod(t *testing.T) {
 	}
 }
 
-// TestTargetsAreValid checks that all targets of the agents are valid for each loss.
+// TestTargetsAreValid checks that the targets in the agents' data are valid for each loss.
 func TestTargetsAreValid(t *testing.T) {
 	for _, loss := range spec.LossKinds() {
 		a := learner.Architecture{Inputs: 3, Outputs: 1, Risk: loss, HuberDelta: 1}
@@ -113,7 +114,7 @@ func TestTargetsAreValid(t *testing.T) {
 	}
 }
 
-// equal compares the models of one federation with the simulator's models.
+// equal checks that the models of one federation equal the models of the simulator.
 func equal(t *testing.T, p Plan) {
 	t.Helper()
 	seen := &witness{}
@@ -137,7 +138,8 @@ func equal(t *testing.T, p Plan) {
 	}
 }
 
-// equalOwn compares the agents' personal models at the end of a run with the simulator's, by their risk.
+// equalOwn checks that the agents' personal models at the end of a run equal the simulator's personal models. equalOwn
+// compares the risks of the models.
 func equalOwn(t *testing.T, p Plan, w *World) {
 	t.Helper()
 	e, in := experiment(t, p)
@@ -177,8 +179,8 @@ type witness struct {
 	models []aggregation.ModelReady
 }
 
-// watch installs the witness. It also makes each step wait for its neighbours without a time limit, as in the
-// simulator.
+// watch makes the coordinator report its models to the witness. It also removes the time limit for snapshots of
+// neighbours, so that each step waits for all neighbours as in the simulator.
 func (w *witness) watch(cfg *coordinator.Config) {
 	w.Observer, cfg.Observer = cfg.Observer, w
 	cfg.Task.Mixing.SnapshotWaitMillis = 0
@@ -265,7 +267,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		t.Fatal(err)
 	}
 	if p.personal() {
-		in.Problem.HeldOut = held // personal models are compared by their risk
+		in.Problem.HeldOut = held // personal models are compared by their risk on the held-out rows
 	}
 	for k := range p.Agents {
 		in.Problem.Labels = append(in.Problem.Labels, string(agentID(k)))

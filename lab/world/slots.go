@@ -20,7 +20,7 @@ const (
 	obeyedFile = stateDir + "/obeyed"
 	ownFile    = stateDir + "/personal"
 	sealsFile  = stateDir + "/seals"
-	unsentFile = stateDir + "/unsent" // file with a single record, without slots
+	unsentFile = stateDir + "/unsent" // file with a single record, which does not use slots
 )
 
 // isSlot reports whether a file is one of two slots, and returns the name without the slot suffix.
@@ -67,8 +67,8 @@ func recordOf(read func(name string) []byte) (r round.JournalRecord, ok bool) {
 	return saved.Record, err == nil
 }
 
-// sealsOf returns the public key with which agents must seal messages for the coordinator. It is zero if the file
-// contains no key.
+// sealsOf returns the public key with which agents must encrypt messages for the coordinator. The key is zero if the
+// file contains no key.
 func sealsOf(read func(name string) []byte) (announced wire.X25519PublicKey, err error) {
 	var saved struct{ Secrets []wire.SealSecret }
 	if err = json.Unmarshal(slot(read, sealsFile), &saved); err == nil && len(saved.Secrets) > 0 {
@@ -77,7 +77,7 @@ func sealsOf(read func(name string) []byte) (announced wire.X25519PublicKey, err
 	return announced, err
 }
 
-// placeOf returns the position (run, round and attempt) of the last announcement that an agent has obeyed.
+// placeOf returns the position (run, round and attempt) of the last announcement that an agent has followed.
 func placeOf(read func(name string) []byte) (o wire.AnnouncementPosition) {
 	b := slot(read, obeyedFile)
 	if len(b) < 33 {
@@ -90,8 +90,8 @@ func placeOf(read func(name string) []byte) (o wire.AnnouncementPosition) {
 	}
 }
 
-// updateOf returns the update on an agent's disk: the agent's participation, the payload and the data behind the
-// payload.
+// updateOf returns the update on an agent's disk: the round in which the agent participated, the payload of the update,
+// and the data that follow the payload.
 func updateOf(read func(name string) []byte, id wire.AgentID) (at participation, payload, behind []byte, ok bool) {
 	b := slot(read, updateFile)
 	if len(b) < 28 {
@@ -108,7 +108,8 @@ func updateOf(read func(name string) []byte, id wire.AgentID) (at participation,
 	return at, b[n:end], b[end:], true
 }
 
-// settledUnsent returns the last round for which an agent's disk contains the fate of the update.
+// settledUnsent returns the last round for which the agent's disk contains the fate of the update, that is, whether the
+// coordinator used the update.
 func settledUnsent(read func(name string) []byte) wire.RoundID {
 	b := read(unsentFile)
 	const head, of = 10, 80
@@ -118,7 +119,8 @@ func settledUnsent(read func(name string) []byte) wire.RoundID {
 	return wire.RoundID(binary.LittleEndian.Uint64(b[head+8:]))
 }
 
-// own is the saved personal state of an agent: run and round of its last training, and the state before and after it.
+// own is the personal state that an agent has saved. It contains the run and the round of the agent's last training,
+// and the state before and after this training.
 type own struct {
 	run           wire.RunID
 	round         wire.RoundID

@@ -10,19 +10,19 @@ import (
 	"github.com/fedmesh/fedmesh/lab/world"
 )
 
-// configured returns a bug: the coordinator uses a changed configuration.
+// configured returns a deliberate bug: the coordinator uses a changed configuration.
 func configured(change func(cfg *coordinator.Config)) world.Bugs {
 	return world.Bugs{Configure: change}
 }
 
-// TestThreeSyncs checks that a round waits for three syncs in sequence, and a statistics round for four. Each slower
-// sync must delay the round by the same time.
+// TestThreeSyncs checks that a round waits for three disk syncs in sequence, and that a statistics round waits for
+// four. If each sync takes longer by a given time, the round must take longer by this time per sync.
 func TestThreeSyncs(t *testing.T) {
 	const (
 		slow = 500 * time.Millisecond
-		made = 3 // folder syncs for the first update, model and task file
+		made = 3 // number of folder syncs for the first update, model and task file
 	)
-	// rounds returns the duration of the first round and the median of the others.
+	// The function rounds returns the duration of the first round, and the median duration of the other rounds.
 	rounds := func(p world.Plan, syncs time.Duration) (first, later time.Duration) {
 		p.SyncTime = syncs
 		r := world.Run(p, configured(func(cfg *coordinator.Config) {

@@ -25,9 +25,9 @@ type World struct {
 	agenda  agenda
 	rng     *rand.Rand
 	current *job
-	parties []*party // coordinator, then agents
+	parties []*party // the coordinator, followed by the agents
 	broker  *broker
-	engine  *engine.FakeKVServer // replicated store of the coordinator's machines
+	engine  *engine.FakeKVServer // replicated store that the coordinator's machines share
 	// engineDown is the number of active faults that make the replicated store unavailable.
 	engineDown int
 	check      invariantChecker
@@ -35,23 +35,23 @@ type World struct {
 	pairs      map[pairing]wire.AgentSealKeys
 
 	healed          time.Time // end of the last fault
-	finished        time.Time // end of the run; zero before
+	finished        time.Time // time at which the run ended; zero before the end
 	failure         string
 	events          int
-	eventsAtOneTime int // events and immediate waits since time last advanced
+	eventsAtOneTime int // number of events and immediate waits since the time last advanced
 	sum             hash.Hash
-	out             io.Writer // output of the transcript; nil means none
-	digest          hash.Hash // hash of the sent messages: see Result.Digest
+	out             io.Writer // output for the transcript; nil means that no transcript is written
+	digest          hash.Hash // hash of the sent messages; see Result.Digest
 }
 
-// Bugs are deliberate defects that the checks must detect. The zero value has no defects.
+// Bugs are deliberate defects that the checks must detect. The zero value contains no defects.
 type Bugs struct {
-	// Forget reports whether a party's disk skips an operation but reports success. Operations are "sync", "sync
+	// Forget reports whether a party's disk skips an operation but reports success. The operations are "sync", "sync
 	// folder", "write", "rename", "remove", "truncate", "create" and "mkdir".
 	Forget func(party int, op, path string) bool
 	// Late reports whether a party's disk delays the sync of a file until the next sync, but reports success.
 	Late func(party int, path string) bool
-	// Say reports whether to send a message of a party. It receives the decrypted message.
+	// Say reports whether a message of a party is sent. Say receives the decrypted message.
 	Say func(party int, m mqtt.Message) bool
 	// Configure changes the configuration of the coordinator.
 	Configure func(cfg *coordinator.Config)
@@ -60,25 +60,26 @@ type Bugs struct {
 // Result is the result of a run.
 type Result struct {
 	Failure    string // violated invariant; empty if the run succeeded
-	Transcript string // SHA-256 of the transcript
-	// Digest is a hash of each sent message's time, sender, type, round and model or update. It contains no Go names
-	// and no encoded bytes, so that a renamed type or a new section does not change it.
+	Transcript string // SHA-256 hash of the transcript
+	// Digest is a hash over all sent messages. For each message, it covers the time, the sender, the type, the round,
+	// and the model or update. It contains no Go names and no encoded bytes, so that a renamed type or a new section of
+	// a message does not change it.
 	Digest    string
-	Took      time.Duration // virtual time
+	Took      time.Duration // duration of the run in virtual time
 	Events    int
 	Rounds    int             // number of closed rounds
 	Opened    []time.Duration // time of the first announcement of each round
 	Messages  int
 	Balanced  int // number of blocks whose mixing preserved the sum of all parameters
-	Drawn     int // recomputed draws
-	Folded    int // recomputed models
-	LeftOut   int // number of updates that refuse_above rejected
+	Drawn     int // number of rounds whose draws were recomputed
+	Folded    int // number of models that were recomputed
+	LeftOut   int // number of updates that the setting refuse_above rejected
 	Clipped   int // number of updates that were clipped
 	Refreshed int // number of models converted to new column moments
 	Evaluated int // number of finished evaluations of models by agents
 	Residuals int // number of checked residuals of the codec top_k
-	Commits   int // number of committed journals, with several machines
-	Signed    int // signatures made
+	Commits   int // number of journals that were committed, if the coordinator has several machines
+	Signed    int // number of signatures that were created
 	Verified  int
 }
 
@@ -87,7 +88,7 @@ const (
 	patience   = 30 * time.Minute // maximum time from the last fault to the end of the run
 	settling   = 30 * time.Minute // time between the end of the run and the final check
 	mostEvents = 2_000_000
-	mostStill  = 20_000 // maximum number of events without progress of time
+	mostStill  = 20_000 // maximum number of events while the time does not advance
 )
 
 // Run runs a plan. It writes the transcript to out unless out is nil.
@@ -96,7 +97,7 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 	return r
 }
 
-// run is like Run, but also returns the final state of the world.
+// run runs a plan like Run. run also returns the final state of the world.
 func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	w := &World{plan: plan, bugs: bugs, rng: rand.New(rand.NewPCG(plan.Seed, 1)), sum: sha256.New(), out: out,
 		digest: sha256.New(), engine: engine.New(), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -163,7 +164,7 @@ func (w *World) fail(format string, args ...any) {
 	}
 }
 
-// jobTime returns the time of the running job, which may be ahead of the world's time.
+// jobTime returns the time of the running job, which may be later than the world's time.
 func (w *World) jobTime() time.Time {
 	if w.current != nil {
 		return w.now.Add(w.current.usedTime)
@@ -173,14 +174,14 @@ func (w *World) jobTime() time.Time {
 
 func (w *World) after(d time.Duration, do func()) { w.agenda.add(w.jobTime().Add(d), do) }
 
-// spend adds d to the time used by the running job.
+// spend adds the duration d to the time that the running job has used.
 func (w *World) spend(d time.Duration) {
 	if w.current != nil {
 		w.current.usedTime += d
 	}
 }
 
-// hesitation returns a random scheduling delay of a job.
+// hesitation returns a random delay with which a job is scheduled.
 func (w *World) hesitation() time.Duration {
 	return time.Duration(w.rng.Int64N(int64(200 * time.Microsecond)))
 }

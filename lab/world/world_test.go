@@ -23,8 +23,9 @@ var (
 	update = flag.Bool("update", false, "rewrite testdata/digests, with -seeds 1000")
 )
 
-// digestFile contains the digests of the first 1,000 plans, one per line, equal on all processors. A refactoring must
-// not change them. A change of behaviour does, and its commit gives the reason.
+// digestFile contains the digests of the first 1,000 plans, one per line. The digests are the same on all processors. A
+// refactoring must not change them. A commit that changes the behaviour also changes the digests, and must name the
+// reason.
 const digestFile = "testdata/digests"
 
 func readDigests(t *testing.T) []string {
@@ -43,7 +44,7 @@ func readDigests(t *testing.T) []string {
 	return digests
 }
 
-// TestReplay checks that repeated runs have identical transcripts.
+// TestReplay checks that two runs of the same plan have identical transcripts.
 func TestReplay(t *testing.T) {
 	seeds := uint64(10)
 	if testing.Short() {
@@ -65,8 +66,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestSeeds runs plans in parallel and compares their digests with the committed ones. It shrinks a failing plan and
-// prints it as a test case.
+// TestSeeds runs plans in parallel and compares their digests with the committed digests. If a plan fails, TestSeeds
+// reduces the plan with Shrink and prints it as a test case.
 func TestSeeds(t *testing.T) {
 	if *show {
 		p := world.NewPlan(*first)

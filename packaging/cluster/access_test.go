@@ -77,8 +77,8 @@ func (p *plant) store(t *testing.T, as ...nats.Option) *jetstream.KeyValueStore 
 	return s
 }
 
-// TestAccess runs three servers with the shipped configuration. It checks the permissions of coordinators and of other
-// clients.
+// TestAccess runs three NATS servers with the configuration that we ship. It checks the permissions of coordinators and
+// of other clients.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
@@ -88,7 +88,8 @@ func TestAccess(t *testing.T) {
 	s := p.store(t, p.as(own))
 	testkit.Until(t, "the servers have elected a leader of the stream", func() bool {
 		_, err := s.Put(ctx, "ready", nil, 0)
-		return err == nil || errors.Is(err, replica.ErrConflict) // a conflict: an earlier attempt was stored
+		// after a conflict, the value of an earlier attempt was stored
+		return err == nil || errors.Is(err, replica.ErrConflict)
 	})
 	if err := s.Remove(ctx, "ready"); err != nil {
 		t.Fatal(err)
@@ -122,8 +123,8 @@ func TestAccess(t *testing.T) {
 	t.Run("the account is bounded", func(t *testing.T) { wantBounded(ctx, t, s) })
 }
 
-// mayAll checks that the client may call all methods of the store, also with the largest value. It stores "ours" under
-// the key "head".
+// mayAll checks that the client may call all methods of the store, even with the largest value. mayAll stores the value
+// "ours" under the key "head".
 func mayAll(ctx context.Context, t *testing.T, s *jetstream.KeyValueStore) {
 	t.Helper()
 	large := bytes.Repeat([]byte{1}, replica.MaxValue)
@@ -157,8 +158,8 @@ func (p *plant) refusesMore(t *testing.T, own tls.Certificate) {
 	})
 }
 
-// wantRefused publishes messages and checks that the server rejects each one with a permission error. A subscription to
-// the bucket's subjects must also be rejected.
+// wantRefused publishes messages and checks that the server rejects each of them with a permission error. It also
+// checks that the server rejects a subscription to the subjects of the bucket.
 func (p *plant) wantRefused(t *testing.T, who tls.Certificate, messages map[string]string) {
 	t.Helper()
 	refused := make(chan error, 100)
@@ -210,7 +211,8 @@ func (p *plant) wantRefused(t *testing.T, who tls.Certificate, messages map[stri
 	}
 }
 
-// refusesRoute checks that a server accepts a cluster route from another server and rejects one from a coordinator.
+// refusesRoute checks that a server accepts a cluster route from another server, and rejects a cluster route from a
+// coordinator.
 func (p *plant) refusesRoute(t *testing.T) {
 	t.Helper()
 	answer := func(who tls.Certificate) string {
@@ -240,8 +242,8 @@ func (p *plant) refusesRoute(t *testing.T) {
 	}
 }
 
-// wantBounded checks the storage limit of 4 MB, which is sufficient for five of the largest values in three copies.
-// Servers exchange their usage with a delay, so a few more values may fit.
+// wantBounded checks the storage limit of 4 MB, which is enough for five of the largest values with three copies each.
+// The servers report their usage to each other with a delay, so a few more values may fit.
 func wantBounded(ctx context.Context, t *testing.T, s *jetstream.KeyValueStore) {
 	t.Helper()
 	for i := range 500 {

@@ -1,5 +1,5 @@
-// Package cluster embeds the configuration of three NATS servers, in which several coordinators share their state.
-// Tests use these files.
+// Package cluster embeds the configuration of three NATS servers, in which several coordinators store their shared
+// state. Tests use the embedded files.
 package cluster
 
 import _ "embed" // The blank import enables go:embed.

@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// TestUnit checks the systemd unit with systemd-analyze verify. It replaces programs and users by those of the test
-// machine.
+// TestUnit checks the systemd unit with systemd-analyze verify. It replaces the programs and users in the unit by
+// programs and users that exist on the test machine.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -102,7 +102,7 @@ func TestCompose(t *testing.T) {
 			FindAllString(string(cluster.Conf), -1))))...)
 	}
 	for _, c := range []string{"c1", "c2", "c3"} {
-		// The image's default command reads /etc/coordinator/coordinator.yaml.
+		// The default command of the image reads /etc/coordinator/coordinator.yaml.
 		if s := file.Services[c]; s.Hostname != c || s.Command != nil ||
 			s.Image != "ghcr.io/fedmesh/coordinator:${VERSION}" || !s.Healthcheck.Disable {
 			t.Errorf("%s has the name %q, runs %q of %q, health check %+v", c, s.Hostname, s.Command, s.Image,
@@ -112,8 +112,8 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// TestCertificates runs the commands from the README. The certificate of a server must contain its DNS name, and that
-// of a coordinator must not contain one.
+// TestCertificates runs the commands from the README. The certificate of a server must contain the server's DNS name.
+// The certificate of a coordinator must contain no DNS name.
 func TestCertificates(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		if os.Getenv("CI") == "true" {

@@ -15,15 +15,16 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 )
 
-// TestAccountComesLater checks that a coordinator without an account connects when the account has been added and the
-// servers have reloaded their configuration.
+// TestAccountComesLater runs a coordinator for which the servers have no account. The coordinator must connect after
+// the account has been added and the servers have reloaded their configuration.
 func TestAccountComesLater(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	thrice, closed := make(chan struct{}), make(chan struct{})
 	s := p.store(t, p.as(p.authority.Issue(t, "plant_9-coordinator")),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
-		nats.CustomReconnectDelay(func(attempts int) time.Duration { // called when all servers reject the client
+		// called after all servers have rejected the client
+		nats.CustomReconnectDelay(func(attempts int) time.Duration {
 			if attempts == 3 {
 				close(thrice)
 			}

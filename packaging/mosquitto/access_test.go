@@ -21,7 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// everyone returns the access rules of both federations of the table, and of the observer.
+// everyone returns the access rules for all users in the table of package acltest, in both federations, and for the
+// observer.
 func everyone(t *testing.T) []byte {
 	t.Helper()
 	return slices.Concat(
@@ -50,8 +51,8 @@ func TestAccessWithPasswords(t *testing.T) {
 	}
 }
 
-// secured returns a broker with our production configuration, its authority, and a function that returns the options
-// for a certificate.
+// secured returns a broker with the production configuration that we ship, its certificate authority, and a function.
+// The function returns the connection options for a client certificate.
 func secured(t *testing.T, acl []byte) (*brokers.Mosquitto, *acltest.Authority, func(...tls.Certificate) mqtt.Options) {
 	t.Helper()
 	a := acltest.NewAuthority(t)
@@ -74,7 +75,7 @@ func expect(t *testing.T, s *mqtt.Session, topic, payload string) {
 	}
 }
 
-// observe returns a session that is subscribed to everything.
+// observe returns a session that is subscribed to all topics.
 func observe(t *testing.T, o mqtt.Options) *mqtt.Session {
 	t.Helper()
 	s := mqtttest.Dial(t, o)
@@ -114,7 +115,8 @@ func TestCertificatesRefused(t *testing.T) {
 	}
 }
 
-// TestRevokedCertificate checks that a reload reads the revocation list again.
+// TestRevokedCertificate checks that Mosquitto reads the certificate revocation list again when it reloads its
+// configuration.
 func TestRevokedCertificate(t *testing.T) {
 	commented := "#crlfile "
 	if strings.Count(string(mosquitto.Conf), commented) != 1 {
@@ -135,7 +137,8 @@ func TestRevokedCertificate(t *testing.T) {
 	mqtttest.Dial(t, with(kept))
 }
 
-// TestReloadedRules checks that access starts and ends when a user is added to or removed from the rules.
+// TestReloadedRules checks that a user gains access when it is added to the rules, and loses access when it is removed
+// from the rules.
 func TestReloadedRules(t *testing.T) {
 	listed := everyone(t)
 	without := slices.Concat(rules(t, "air", "press-2"), []byte("\nuser "+acltest.ObserverUser+"\ntopic readwrite #\n"))
@@ -148,7 +151,7 @@ func TestReloadedRules(t *testing.T) {
 		s := mqtttest.Dial(t, with(certificate))
 		mqtttest.Publish(t, s, mqtt.Message{Topic: "fl/v1/air/p/air-press", Payload: []byte(what),
 			QoS: mqtt.AtLeastOnce})
-		_ = s.Close() // Close waits until the broker has acknowledged the message.
+		_ = s.Close() // Close waits until the broker has acknowledged the message
 	}
 	become := func(acl []byte) {
 		t.Helper()
@@ -166,8 +169,9 @@ func TestReloadedRules(t *testing.T) {
 	expect(t, observer, "fl/v1/air/p/air-press", "again")
 }
 
-// TestOneOfManyRevoked removes one of a hundred connected devices from rules with ten thousand devices. The others must
-// keep their connections without losing messages, and messages of the removed device must not arrive.
+// TestOneOfManyRevoked removes one of a hundred connected devices from access rules with ten thousand devices. The
+// other devices must keep their connections without losing messages. Messages of the removed device must no longer be
+// delivered.
 func TestOneOfManyRevoked(t *testing.T) {
 	const listed, connected, revoked = 10_000, 100, 50
 	var ids []wire.AgentID
@@ -225,8 +229,8 @@ func TestOneOfManyRevoked(t *testing.T) {
 	}
 }
 
-// TestLongestName checks that the longest names of the protocol work as common names of certificates, although they
-// exceed the standard's limit.
+// TestLongestName checks that the longest names that the protocol allows work as common names of certificates, although
+// they exceed the limit of the X.509 standard.
 func TestLongestName(t *testing.T) {
 	name := strings.Repeat("f", 32) + "-" + strings.Repeat("a", 48)
 	text := slices.Concat(rules(t, "ffffffffffffffffffffffffffffffff",
@@ -240,8 +244,8 @@ func TestLongestName(t *testing.T) {
 	expect(t, observer, topic, "online")
 }
 
-// TestBoundsAndPersistence checks that a coordinator that connects late receives the presence of a thousand devices,
-// also after a restart of the broker.
+// TestBoundsAndPersistence checks that a coordinator that connects late receives the presence messages of a thousand
+// devices, even after a restart of the broker.
 func TestBoundsAndPersistence(t *testing.T) {
 	const n = 1000
 	p, a, with := secured(t, everyone(t))

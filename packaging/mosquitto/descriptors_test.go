@@ -20,8 +20,8 @@ import (
 // systemdDescriptors is systemd's default limit of open files for a service.
 const systemdDescriptors = 1024
 
-// TestIdleConnections checks that many idle connections prevent devices from connecting under the default limit of open
-// files, but not with the shipped drop-in.
+// TestIdleConnections checks many idle connections. With the default limit of open files, they must prevent devices
+// from connecting. With the systemd drop-in that we ship, devices must be able to connect.
 func TestIdleConnections(t *testing.T) {
 	limit := regexp.MustCompile(`(?m)^LimitNOFILE=([0-9]+)$`).FindSubmatch(mosquitto.DropIn)
 	if limit == nil {
@@ -61,8 +61,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// TestDropInIsUnderstood checks that systemd accepts all lines of the drop-in, because systemd only warns about unknown
-// lines.
+// TestDropInIsUnderstood checks that systemd knows all lines of the drop-in file. The test is necessary, because
+// systemd only warns about unknown lines.
 func TestDropInIsUnderstood(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rules returns the acl file of a federation whose agents also mix with their neighbours over this broker.
+// rules returns the acl file of a federation. Its agents also mix with their neighbours over the same broker.
 func rules(t *testing.T, federation wire.FederationName, agents ...wire.AgentID) []byte {
 	t.Helper()
 	return written(t, federation, agents, true)

@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestFirewall loads fedmesh.nft in a separate network namespace. It checks that a source address with 20 connections
-// cannot open another one, while a second source address can.
+// TestFirewall loads fedmesh.nft in a separate network namespace. A source address with 20 connections must not be able
+// to open another connection, while a second source address must be able to connect.
 func TestFirewall(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it makes a network of its own, as root")

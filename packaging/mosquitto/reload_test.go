@@ -33,7 +33,7 @@ func BenchmarkReload(b *testing.B) {
 				began := p.CPU()
 				for b.Loop() {
 					p.Reload(b)
-					// Send two messages, because Mosquitto may process the first one before the signal.
+					// Send two messages, because Mosquitto may process the first message before the signal.
 					for range 2 {
 						mqtttest.SyncWithBroker(b, s)
 					}

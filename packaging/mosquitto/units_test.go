@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// TestRulesAreCopied runs the command from fedmesh-acl.service. It must replace Mosquitto's file atomically and must
-// not copy files that the coordinator cannot read.
+// TestRulesAreCopied runs the command from fedmesh-acl.service. The command must replace Mosquitto's acl file
+// atomically. It must not copy a file that the coordinator cannot read.
 func TestRulesAreCopied(t *testing.T) {
 	if testing.Short() || os.Geteuid() != 0 {
 		t.Skip("the unit runs as root, and starts processes")

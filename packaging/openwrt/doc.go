@@ -1,2 +1,3 @@
-// Package openwrt contains the init script for OpenWrt gateways, and a test of it with a fake procd.
+// Package openwrt contains the init script for OpenWrt gateways, and a test of this script with a simulated procd, the
+// service manager of OpenWrt.
 package openwrt

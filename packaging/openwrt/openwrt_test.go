@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// procd is a shell script that simulates OpenWrt's service manager procd. It records the calls of the init script. Its
-// fake program accepts or rejects the configuration.
+// procd is a shell script that simulates OpenWrt's service manager procd. procd records the calls of the init script.
+// Its fake program accepts or rejects the configuration.
 const procd = `
 extra_command() { :; }
 procd_open_instance() { echo open; }

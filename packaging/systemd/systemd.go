@@ -25,8 +25,8 @@ type Unit struct {
 	Limits      []string // additional lines of the unit's [Service] section
 }
 
-// Agent returns the unit of agentd for its package. The unit has a low CPU and I/O priority, so that other services of
-// the device run first.
+// Agent returns the unit of agentd for its package. The service has a low CPU and I/O priority, so that it does not
+// slow down other services of the device.
 func Agent() Unit {
 	return Unit{
 		Program: "agentd", Description: "Agent of a federated-learning system", User: "agentd",
@@ -52,8 +52,8 @@ func Coordinator() Unit {
 }
 
 // memory returns unit lines that limit the memory of the service to mib MiB. They also set GOMEMLIMIT to four fifths of
-// the limit, so that Go collects garbage more often near the limit. MemoryHigh is not set, because it would slow down a
-// leaking process instead of ending it.
+// the limit, so that Go collects garbage more often near the limit. They do not set MemoryHigh, because it would slow
+// down a process with a memory leak instead of ending it.
 func memory(mib int) []string {
 	return []string{fmt.Sprintf("MemoryMax=%dM", mib), fmt.Sprintf("Environment=GOMEMLIMIT=%dMiB", mib*4/5)}
 }

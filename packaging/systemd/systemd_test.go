@@ -67,8 +67,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestSystemdTakesIt checks with systemd-analyze that systemd knows every line of the units, and that the security
-// exposure of the services is low.
+// TestSystemdTakesIt checks the units with systemd-analyze. systemd must know every line of the units, and the security
+// exposure of the services must be low.
 func TestSystemdTakesIt(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -80,7 +80,7 @@ func TestSystemdTakesIt(t *testing.T) {
 	elsewhere := Agent()
 	elsewhere.Config, elsewhere.StateDir, elsewhere.User = "/srv/agentd.yaml", "/srv/state", "sensors"
 	for _, u := range append(units(), elsewhere) {
-		u.Executable = "/bin/true" // The command systemd-analyze verify requires that the file exists.
+		u.Executable = "/bin/true" // systemd-analyze verify requires that the file exists
 		file := filepath.Join(t.TempDir(), u.Program+".service")
 		if err := os.WriteFile(file, []byte(textOf(t, u)), 0o644); err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ type file struct {
 	tar  string // path in the tarball, relative to the top folder
 	oci  string // path in the container image
 	mode fs.FileMode
-	conf bool // true for a configuration file: package upgrades keep the user's edits
+	conf bool // true for a configuration file, whose edits by the user are kept at a package upgrade
 }
 
 // program describes a released program and its additional files, which are the same for all CPU architectures.
@@ -37,7 +37,7 @@ func (p program) String() string { return p.name }
 // programs lists the programs that are part of a release.
 var programs = []program{{name: "agentd", service: true}, {name: "coordinator", service: true}, {name: "fedlab"}}
 
-// gather collects all files of the program except the binary, and generates some of them. It reads the program's
+// gather collects all files of the program except the binary, and generates some of them. gather reads the program's
 // version from b.
 func (p *program) gather(stage string, b *binary) error {
 	p.stage = stage

@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// clone clones the repository at the current commit, with uncommitted changes of tracked files. A clone is needed
-// because the go command does not read the version of a git worktree.
+// clone clones the repository at the current commit and applies the uncommitted changes of tracked files. The clone is
+// necessary, because the go command does not read the version from a git worktree.
 func clone(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
@@ -29,7 +29,7 @@ func clone(t *testing.T) string {
 	return dir
 }
 
-// shell runs a shell command and returns its output. It fails the test if the command fails.
+// shell runs a shell command and returns its output. shell fails the test if the command fails.
 func shell(t *testing.T, dir, line string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -o pipefail; "+line)
@@ -53,10 +53,10 @@ func need(t *testing.T, name, debian string) {
 	t.Skipf("%s is missing (Debian: %s)", name, debian)
 }
 
-// TestDist builds the release files for one architecture twice and checks them. It skips files that need PyPI.
+// TestDist builds the release files for one architecture twice and checks them. TestDist skips files that need PyPI.
 func TestDist(t *testing.T) {
 	out, again := filepath.Join(t.TempDir(), "dist"), filepath.Join(t.TempDir(), "dist")
-	// Build concurrently, because compressing takes a minute on one core.
+	// Build concurrently, because the compression takes a minute on one core.
 	var both sync.WaitGroup
 	for _, to := range []string{out, again} {
 		from := clone(t)
@@ -160,8 +160,8 @@ func glob(t *testing.T, dir, pattern string) string {
 	return found[0]
 }
 
-// Patterns that remove variable parts from the listings: the version in the tarball's folder, and the manual pages of
-// subcommands.
+// Patterns that remove variable parts from the listings: the version in the top folder of the tarball, and the manual
+// pages of subcommands.
 var (
 	versions = regexp.MustCompile(`-[0-9]+\.[0-9]+\.[0-9]+[^ /]*-linux`)
 	pages    = regexp.MustCompile(`(?m)^.*/man(1)?/(agentd|coordinator|fedlab)-[a-z-]+\.1.*\n`)

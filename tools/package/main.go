@@ -95,7 +95,7 @@ var writers = []writer{{kind: "deb", write: writeDeb}, {kind: "rpm", write: writ
 	{kind: "tar", write: writeTarball}, {kind: "sbom", write: writeSBOM}, {kind: "oci", writeAll: writeImages},
 	{kind: "python"}}
 
-// release builds one program for the given targets and writes its release files. It returns the program's version.
+// release builds one program for the given targets and writes its release files. release returns the program's version.
 func release(p *program, out, stage string, on []target, as []writer) (v version, err error) {
 	var all []*binary
 	for _, t := range on {

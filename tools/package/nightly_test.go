@@ -28,8 +28,8 @@ func TestDistFromNothing(t *testing.T) {
 	shell(t, out, "test $(grep -cE ' fedmesh-[0-9a-z.]+(-py3-none-any.whl|.tar.gz)$' SHA256SUMS) = 2")
 }
 
-// TestRelease builds a release from a tagged commit with a temporary signing key, and checks that an untagged commit is
-// refused.
+// TestRelease builds a release from a tagged commit with a temporary signing key. It also checks that a release from an
+// untagged commit is refused.
 func TestRelease(t *testing.T) {
 	need(t, "gpg", "gpg")
 	dir, out := clone(t), filepath.Join(t.TempDir(), "dist")

@@ -27,7 +27,8 @@ import (
 const (
 	// imageRegistry is the registry and owner in the names of the images.
 	imageRegistry = "ghcr.io/fedmesh/"
-	// imageUser is the numeric id of the user and group of the programs in containers. It belongs to no user of a host.
+	// imageUser is the numeric id of the user and group of the programs in containers. imageUser belongs to no user of
+	// a host.
 	imageUser = 65532
 )
 
@@ -65,7 +66,7 @@ func writeImages(p *program, all []*binary, out string) error {
 	if err != nil {
 		return err
 	}
-	// podman and skopeo read the first annotation, Docker the second.
+	// Docker reads the second annotation; podman and skopeo read the first annotation.
 	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name})); err != nil {
 		return err

@@ -63,8 +63,8 @@ func checkImages(t *testing.T, out, name string, platforms ...string) {
 	}
 }
 
-// checkImage compares the configuration and the files of an image with a golden file, which contains only one of the
-// time zones.
+// checkImage compares the configuration and the file list of an image with a golden file. The golden file contains only
+// one of the time zone files.
 func checkImage(t *testing.T, name string, image v1.Image) {
 	t.Helper()
 	file, err := image.ConfigFile()

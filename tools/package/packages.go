@@ -121,7 +121,7 @@ func pack(kind interface {
 	if err != nil {
 		return err
 	}
-	defer f.Close() // Only for early returns, because the Close call below reports errors.
+	defer f.Close() // needed only for early returns; the call of Close below reports errors
 	if err := kind.Package(info, f); err != nil {
 		return err
 	}

@@ -28,8 +28,8 @@ var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m, "../..", &programs)) }
 
-// agents is the number of agents. All agents participate in every round, so the federation stops if one agent loses its
-// update.
+// agents is the number of agents. All agents participate in every round, so the federation would stop if one agent lost
+// its update.
 const agents = 3
 
 // update identifies an update that an agent has written durably to its disk.
@@ -52,8 +52,8 @@ type book struct {
 	announcements int
 }
 
-// synced records an update that was synced to disk. The file starts with the header of store.RecordSlots, followed by
-// the header that agent/state_files.go defines.
+// synced records an update that an agent has synced to disk. The file starts with the header of store.RecordSlots,
+// followed by the header that is defined in agent/state_files.go.
 func (b *book) synced(agent wire.AgentID, name string, content []byte) {
 	const slot, head = 24, 28
 	if name != "update.a" || len(content) < slot+head {
@@ -175,8 +175,8 @@ func newFederation(t *testing.T, b *book, model string) *federation {
 		f.mount(id, "state-"+id, func(name string, content []byte) { b.synced(wire.AgentID(id), name, content) })
 	}
 	f.mount(lead, "state", func(string, []byte) {})
-	// The number of local steps depends on the clock. An update that is lost and computed again therefore differs from
-	// the lost one.
+	// The number of local steps depends on the clock. Therefore, if an update is lost and computed again, the new
+	// update differs from the lost update.
 	f.ConfigureCoordinator(t, `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 1ms, min: 1, max: 200}, `+
 		`step_size: {constant: 0.001}, model: {`+model+`}}`, list.String(), fmt.Sprintf(
 		`{participants: %d, quorum: %d, rounds: 0, deadline: 2m, invite_every: 200ms, `+
@@ -256,14 +256,15 @@ func (b *book) watch(t *testing.T, url string) {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		_ = s.Close() // Ignore the error.
+		_ = s.Close() // ignore the error: the test has ended
 		<-done
 	})
 }
 
 // TestCuts cuts the power of the coordinator, of agents, or of all of them at random times. A model version must never
-// be announced with different contents. Every synced update must be aggregated or reported as left out, and training
-// must continue. Small models are stored in the announcement and the journal, large models only in a file.
+// be announced with two different contents. Every update that was synced to disk must be aggregated or reported as left
+// out. Training must continue. Small models are stored in the announcement and the journal, and large models only in a
+// file, so the test runs with both.
 func TestCuts(t *testing.T) {
 	needsFuse(t)
 	for name, model := range map[string]string{"inline": "kind: linear", "in chunks": "kind: mlp, hidden: [4000]"} {

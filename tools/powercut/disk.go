@@ -65,8 +65,8 @@ func (d *Disk) Cut() error {
 	return d.mount()
 }
 
-// left returns a copy of node n and its subtree that contains only the durable state. made maps nodes to their copies,
-// so that a file with several names is copied once.
+// left returns a copy of node n and the nodes below n. The copy contains only the durable state. made contains the
+// copies that have already been made, so that a file with several names is copied only once.
 func (n *node) left(made map[*node]*node) *node {
 	if made[n] == nil {
 		m := &node{disk: n.disk, mode: n.mode, data: slices.Clone(n.durable), durable: n.durable}
@@ -209,7 +209,7 @@ func (n *node) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	return 0
 }
 
-// Statfs implements fs.NodeStatfser. It always reports plenty of free space.
+// Statfs implements fs.NodeStatfser. Statfs always reports plenty of free space.
 func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	out.Bsize, out.Frsize, out.Blocks, out.Bfree, out.Bavail, out.NameLen = 4096, 4096, 1<<20, 1<<20, 1<<20, 255
 	return 0

@@ -35,7 +35,7 @@ func mounted(t *testing.T, synced func(string, []byte)) *Disk {
 	return d
 }
 
-// TestCut checks that a power failure discards exactly the data that was not synced.
+// TestCut checks that a simulated power failure discards all unsynced data and keeps all synced data.
 func TestCut(t *testing.T) {
 	syncs := map[string]string{}
 	d := mounted(t, func(name string, content []byte) { syncs[name] = string(content) })

@@ -90,7 +90,7 @@ func AcceptedCoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
 }
 
 // UplinkBrokerSettings returns the settings of the coordinator's broker with the most recently renewed certificate. If
-// that certificate cannot be read, the configured one is used.
+// this certificate cannot be read, the configured certificate is used.
 func UplinkBrokerSettings(a *settings.Agent) *settings.Broker {
 	return a.Broker.WithCertificateRenewal(func(configured tls.Certificate) tls.Certificate {
 		renewed, _ := identity.LoadCertificate(store.LocalDisk, a.FederationFolder(), configured)

@@ -38,11 +38,12 @@ type agentStatus struct {
 	ShownTexts     map[string]string  `json:"values,omitempty"` // status texts recorded from events, by name
 
 	AnnouncedRound uint64 `json:"round"` // number of the round in the announcement that the agent follows
-	// AnnouncedPhase is the phase in the current announcement: gathering, open, idle or finished. It is empty without
-	// an announcement.
+	// AnnouncedPhase is the phase in the current announcement: gathering, open, idle or finished. AnnouncedPhase is
+	// empty without an announcement.
 	AnnouncedPhase string     `json:"phase"`
 	Work           *roundWork `json:"work,omitempty"`
-	// "fit", or why the agent cannot do the task; "" before the first announcement
+	// TaskFitness is "fit" if the agent can execute the task, and otherwise the reason why it cannot. TaskFitness is
+	// empty before the first announcement.
 	TaskFitness string `json:"fit"`
 	// MissingAnnouncement is the reason for a missing announcement. It is empty if an announcement has arrived or the
 	// agent is still waiting.
@@ -51,12 +52,13 @@ type agentStatus struct {
 	// number of rows that were skipped because a value is missing
 	RowsMissingValues int           `json:"rows_not_made"`
 	Inputs            []inputStatus `json:"inputs,omitempty"`
-	TrainingWait      *trainingWait `json:"waits,omitempty"` // set while the device trains for another federation
-	// most recent local training; nil before the first one
+	// wait for the device while it trains for another federation; nil if the agent is not waiting
+	TrainingWait *trainingWait `json:"waits,omitempty"`
+	// LastTraining summarizes the most recent local training. LastTraining is nil before the first training.
 	LastTraining   *trainingSummary `json:"trained,omitempty"`
 	RoundsByResult map[string]int   `json:"results"` // number of rounds since the agent started, by result
-	UpdatesByFate  map[string]int   `json:"updates"` // number of updates of finished rounds, by their fate
-	// risk of the base model on the local data in the most recent rounds
+	UpdatesByFate  map[string]int   `json:"updates"` // number of updates of finished rounds, by outcome
+	// risk (mean loss) of the model at the start of each recent round, on the local data
 	RecentLosses   []float64             `json:"losses"`
 	RecentRefusals []status.Refusal      `json:"refusals"`
 	Budget         *budget.TrafficBudget `json:"budget,omitempty"`
@@ -118,17 +120,18 @@ type trainingSummary struct {
 	SecondsPerLocalStep float64 `json:"step_time"` // duration of one local step in seconds
 	TrainingSeconds     float64 `json:"took"`      // duration of all local steps in seconds
 	// seconds spent waiting while the device trained for other federations
-	LockWaitSeconds      float64  `json:"waited"`
-	RiskBefore           *float64 `json:"risk_before,omitempty"`
-	RiskAfter            *float64 `json:"risk_after,omitempty"`
-	AppliedNeighborFlows uint64   `json:"flows,omitempty"` // number of applied flows from neighbours
-	LateNeighborFlows    uint64   `json:"late,omitempty"`  // number of applied flows that arrived late
+	LockWaitSeconds float64  `json:"waited"`
+	RiskBefore      *float64 `json:"risk_before,omitempty"`
+	RiskAfter       *float64 `json:"risk_after,omitempty"`
+	// number of flows (weighted parameter differences) from neighbours that were applied to the model
+	AppliedNeighborFlows uint64 `json:"flows,omitempty"`
+	LateNeighborFlows    uint64 `json:"late,omitempty"` // number of applied flows that arrived late
 }
 
 // StatusTracker keeps the status page of an agent up to date.
 type StatusTracker struct {
 	now     func() time.Time
-	mu      sync.Mutex // guards current, which other goroutines read
+	mu      sync.Mutex // guards the field current, which other goroutines read
 	current agentStatus
 	board   *status.ConditionBoard
 }
@@ -184,7 +187,7 @@ func (a *agentStatus) addShownValues(b *status.ConditionBoard) {
 }
 
 // TaskObstacles returns the last events that explain why the agent has no task. Either no announcement has arrived, or
-// the coordinator ignores the agent's messages. Both results are zero if no problem is known.
+// the coordinator ignores the agent's messages. Both results are zero values if no problem is known.
 func (v *StatusTracker) TaskObstacles() (announcement.AnnouncementMissing, presence.MessagesRejected) {
 	return status.ShownValue[announcement.AnnouncementMissing](v.board, announcement.AnnouncementMissingValue),
 		status.ShownValue[presence.MessagesRejected](v.board, presence.MessagesRejectedValue)

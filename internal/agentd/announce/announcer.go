@@ -24,7 +24,7 @@ type Announcer interface {
 	// Birth returns the messages that announce the device, and the messages that announce its forecasts, including
 	// retained messages with the last forecast. target is nil before the first forecast.
 	Birth(health Health, target *modelfile.PredictionTarget) (device, forecasts []mqtt.Message)
-	// Forecast returns the messages that show a forecast. The first one is the plain JSON.
+	// Forecast returns the messages that show a forecast. The first message is the forecast as plain JSON.
 	Forecast(f predict.Forecast) ([]mqtt.Message, error)
 	// RequestFilters returns the topics of requests to announce the device again.
 	RequestFilters() []string
@@ -60,8 +60,8 @@ type Device struct {
 	Now            func() time.Time
 }
 
-// uniqueID returns an identifier of the device that is the same in every start and with every model. The name of a
-// federation contains no hyphen.
+// uniqueID returns an identifier of the device that stays the same across restarts and model changes. It is
+// unambiguous, because the name of a federation contains no hyphen.
 func (d *Device) uniqueID() string { return "fedmesh_" + d.Federation + "-" + topicID(d.ID) }
 
 // Health describes the health of the agent.
@@ -69,8 +69,8 @@ type Health struct {
 	Problems []string // descriptions of problems that require attention
 }
 
-// topicID returns text with only the characters a-z, A-Z, 0-9, _ and -. If text has other characters, a hash
-// distinguishes texts that would otherwise be equal.
+// topicID replaces all characters of text except a-z, A-Z, 0-9, _ and - by underscores. If it replaced any, it appends
+// a hash of text, so that different texts have different results.
 func topicID(text string) string {
 	id := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
@@ -85,8 +85,8 @@ func topicID(text string) string {
 	return id + "_" + hex.EncodeToString(sum[:4])
 }
 
-// retainedJSON returns a retained message with a value that JSON can always encode.
+// retainedJSON returns a retained message whose payload is value as JSON. The value must be encodable as JSON.
 func retainedJSON(topic string, value any) mqtt.Message {
-	payload, _ := json.Marshal(value) // ignore: the types of this package have no values that JSON rejects
+	payload, _ := json.Marshal(value) // ignore the error: all types of this package can be encoded
 	return mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// site is a broker that keeps retained messages. Its only client is a publisher.
+// site simulates a broker that keeps retained messages. The only client is the publisher under test.
 type site struct {
 	t        *testing.T
 	now      time.Time
 	retained map[string]string
 	sent     []mqtt.Message
 	filters  []string
-	room     int // number of further messages that fit in the outbox
+	room     int // number of further messages that fit into the publisher's outbox
 }
 
 func newSite(t *testing.T) *site {
@@ -77,7 +77,7 @@ func (s *site) deletions() (topics []string) {
 var hall = announce.Device{Federation: "air", ID: "hall-1", Version: "v1.2.3", PID: 42, Topic: "site/hall/forecast",
 	Now: func() time.Time { return time.Unix(1_800_000_000, 0) }}
 
-// forecast returns a forecast of a target for a row that is n hours old at noon.
+// forecast returns a forecast for the given target, made at noon for a row that is n hours old.
 func forecast(target string, n int) predict.Forecast {
 	r := 0.5
 	return predict.Forecast{RowTime: time.Date(2026, 3, 1, 12-n, 0, 0, 0, time.UTC), ModelName: "7/42", Value: 21.8,
@@ -94,7 +94,7 @@ func publish(t *testing.T, p *announce.Publisher, f predict.Forecast) {
 
 const indoor, outdoor = "temperature in 1h", "outdoor/+/# temperature in 1h \u00e4"
 
-// TestConformance checks each announcer with a publisher.
+// TestConformance runs the tests of this file with the announcer of each system.
 func TestConformance(t *testing.T) {
 	for _, system := range settings.AnnounceSystems {
 		t.Run(system, func(t *testing.T) {
@@ -111,7 +111,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// testPresence checks that the will and a normal end report the device as offline, and a connect as online.
+// testPresence checks that the publisher reports the device as online after each connect, and as offline in its will
+// and at a normal end.
 func testPresence(t *testing.T, system string) {
 	s := newSite(t)
 	p := s.start(t.TempDir(), system)
@@ -143,7 +144,7 @@ func testPresence(t *testing.T, system string) {
 	}
 }
 
-// testTwoDevices checks that devices with the same topic for plain JSON have no other topic in common.
+// testTwoDevices checks that two devices that share the topic for plain JSON forecasts share no other topic.
 func testTwoDevices(t *testing.T, system string) {
 	topics := map[string]string{} // device by topic
 	for _, device := range []announce.Device{{Federation: "air", ID: "hall"}, {Federation: "air", ID: "hall.x"},
@@ -217,8 +218,8 @@ func testTargetChange(t *testing.T, system string) {
 	}
 }
 
-// testSystemChange checks that a start with another system deletes the announcements of the previous one, and that the
-// deletion is repeated until the broker has received it.
+// testSystemChange checks that a start with another system deletes the announcements of the previous system, and that
+// the deletion is repeated until the broker has received it.
 func testSystemChange(t *testing.T, system string) {
 	for _, next := range settings.AnnounceSystems {
 		if next == system {
@@ -270,7 +271,8 @@ func testLeave(t *testing.T, system string) {
 	}
 }
 
-// testRequests checks that requests with any content are answered at most once per interval.
+// testRequests checks that the publisher answers requests for an announcement, whatever their content, at most once per
+// interval.
 func testRequests(t *testing.T, system string) {
 	s := newSite(t)
 	a := announce.New(system, hall)

@@ -11,8 +11,8 @@ import (
 
 // homeAssistant announces the device by MQTT discovery (https://www.home-assistant.io/integrations/mqtt/). Its
 // documentation recommends one discovery message per device if the device has several entities. This announcer sends
-// two: one for the health of the agent, and one for the entities of the target, which is deleted when the target
-// changes. Both name the same device.
+// two messages, which name the same device: one for the health of the agent, and one for the entities of the target.
+// The second message is deleted when the target changes.
 type homeAssistant struct {
 	plainJSON
 	state      homeAssistantState
@@ -151,7 +151,7 @@ func (h *homeAssistant) entity(platform, target, name, key, topic string) discov
 		ValueTemplate: "{{ value_json." + key + " }}", AttributesTopic: topic}
 }
 
-// Forecast implements Announcer. The residual of an earlier row does not replace the forecast of a later one.
+// Forecast implements Announcer. The residual of an earlier row does not replace the forecast of a later row.
 func (h *homeAssistant) Forecast(f predict.Forecast) ([]mqtt.Message, error) {
 	all, err := h.plainJSON.Forecast(f)
 	if err != nil {
@@ -183,8 +183,8 @@ func (h *homeAssistant) IsRequest(m mqtt.Message) bool { return string(m.Payload
 // homeAssistantUnit returns a unit in the spelling of Home Assistant, which distinguishes the two micro signs.
 func homeAssistantUnit(unit string) string { return strings.ReplaceAll(unit, "\u00b5", "\u03bc") }
 
-// homeAssistantClasses lists device classes by unit. A class with words is used only if the name of the target contains
-// one of them, because other quantities have the same unit.
+// homeAssistantClasses lists the device classes by unit. If an entry has words, its class is used only for targets
+// whose name contains one of the words, because other quantities have the same unit.
 var homeAssistantClasses = []struct {
 	units, words []string
 	class        string

@@ -136,8 +136,8 @@ func TestHomeAssistantSchema(t *testing.T) {
 	}
 }
 
-// TestHomeAssistantSchemaRed checks that the check of discovery messages detects faults, and accepts a message like
-// the one in the documentation.
+// TestHomeAssistantSchemaRed checks that the check of discovery messages detects faults, and accepts a message like the
+// example in the documentation.
 func TestHomeAssistantSchemaRed(t *testing.T) {
 	s := readHomeAssistantSchema(t)
 	const good = `{"device":{"identifiers":["x"]},"origin":{"name":"o"},"state_topic":"s",` +
@@ -163,7 +163,7 @@ func TestHomeAssistantSchemaRed(t *testing.T) {
 	}
 }
 
-// TestHomeAssistantClasses checks that each device class fits its units, and which targets have one.
+// TestHomeAssistantClasses checks that each device class allows its units, and which targets get a device class.
 func TestHomeAssistantClasses(t *testing.T) {
 	for target, want := range map[modelfile.PredictionTarget]string{
 		{TargetColumn: "t", Unit: "°C"}: "temperature", {TargetColumn: "t", Unit: "log1p(°C)"}: "",
@@ -188,7 +188,7 @@ func TestHomeAssistantClasses(t *testing.T) {
 	}
 }
 
-// TestHomeAssistantState checks the states of the entities.
+// TestHomeAssistantState checks the published states of the entities that show a forecast.
 func TestHomeAssistantState(t *testing.T) {
 	s := newSite(t)
 	p := s.start(t.TempDir(), settings.AnnounceHomeAssistant)
@@ -198,7 +198,7 @@ func TestHomeAssistantState(t *testing.T) {
 	publish(t, p, first)
 	want(t, s.retained[state], `{"forecast":21.8,"for":"2026-03-01T13:00:00Z","model":"7/42","residual":null,`+
 		`"anomaly":null}`)
-	old := forecast(indoor, 2) // its residual is new, its prediction is not
+	old := forecast(indoor, 2) // has a new residual, but no newer prediction
 	old.Value = 3
 	publish(t, p, old)
 	want(t, s.retained[state], `{"forecast":21.8,"for":"2026-03-01T13:00:00Z","model":"7/42","residual":0.5,`+

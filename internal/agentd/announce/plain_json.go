@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// plainJSON publishes forecasts as JSON on one topic. It does not announce the device.
+// plainJSON publishes forecasts as JSON on one topic. plainJSON does not announce the device.
 type plainJSON struct{ device *Device }
 
 func newPlainJSON(d *Device) Announcer { return &plainJSON{d} }
@@ -36,7 +36,7 @@ type forecastJSON struct {
 	Device         string     `json:"device"`
 	TargetName     string     `json:"target,omitempty"`
 	TargetUnit     string     `json:"unit,omitempty"` // unit of the target
-	ModelVersion   string     `json:"model"`          // RUN/VERSION
+	ModelVersion   string     `json:"model"`          // model version in the form RUN/VERSION
 	Prediction     float64    `json:"prediction"`
 	Probabilities  []float64  `json:"probabilities,omitempty"`
 	Residual       *float64   `json:"residual,omitempty"`

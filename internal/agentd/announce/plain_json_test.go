@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/modelfile"
 )
 
-// TestForecastText checks the payload that subscribers receive.
+// TestForecastText checks the JSON payload of a forecast that subscribers receive.
 func TestForecastText(t *testing.T) {
 	r, at := -2.5, time.Unix(1456812000, 0).UTC()
 	for want, f := range map[string]predict.Forecast{

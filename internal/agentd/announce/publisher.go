@@ -21,8 +21,8 @@ type Connection interface {
 	Subscribe(qos mqtt.QoS, filters ...string)
 }
 
-// Publisher publishes forecasts and announcements on the site's broker. It deletes the announcements of a
-// previous target or of previous settings. It is safe for concurrent use.
+// Publisher publishes forecasts and announcements on the site's broker. It deletes the announcements of a previous
+// target or of previous settings. Publisher is safe for concurrent use.
 type Publisher struct {
 	announcer Announcer
 	now       func() time.Time
@@ -30,10 +30,10 @@ type Publisher struct {
 
 	mu            sync.Mutex
 	conn          Connection
-	will          mqtt.Message // will of the present connection
+	will          mqtt.Message // will message of the current connection
 	topics        topicRecord
 	health        Health
-	target        *modelfile.PredictionTarget // target of the last forecast; nil before the first one
+	target        *modelfile.PredictionTarget // target of the last forecast; nil before the first forecast
 	isBirthDue    bool                        // true if announcements could not be queued
 	nextRequestAt time.Time                   // time from which a request is accepted
 
@@ -120,7 +120,7 @@ func (p *Publisher) PublishForecast(f predict.Forecast) error {
 	}
 	if p.isBirthDue {
 		p.publishBirth()
-		messages, _ = p.announcer.Forecast(f) // encoded again, because the birth restarts sequence numbers
+		messages, _ = p.announcer.Forecast(f) // encode the forecast again, because the birth restarts sequence numbers
 	}
 	for _, m := range messages[1:] {
 		if err := p.conn.Publish(m); errors.Is(err, mqtt.ErrOutboxFull) {
@@ -156,7 +156,7 @@ func (p *Publisher) Stop(hasLeft bool) {
 	}
 }
 
-// Close saves which deletions the broker has received. It must be called after the connection is closed.
+// Close saves which deletions the broker has received. Close must be called after the connection is closed.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +186,8 @@ func (p *Publisher) publishDeletions() {
 	}
 }
 
-// publish publishes an announcement. After an error the announcements are due again. Without a connection, the next
-// connect announces the device.
+// publish publishes an announcement. After an error, it marks the announcements as due again. If the connection was
+// lost, they are published after the next connect.
 func (p *Publisher) publish(m mqtt.Message) {
 	switch err := p.conn.Publish(m); {
 	case errors.Is(err, mqtt.ErrOutboxFull):
@@ -197,7 +197,7 @@ func (p *Publisher) publish(m mqtt.Message) {
 	}
 }
 
-// forgetDeleted removes deleted topics from the record.
+// forgetDeleted removes topics from the record whose messages the broker has deleted.
 func (p *Publisher) forgetDeleted() {
 	p.deletedMu.Lock()
 	deleted := p.deleted

@@ -11,11 +11,12 @@ import (
 )
 
 // sparkplugNode announces the device as an edge node of Sparkplug B (https://sparkplug.eclipse.org, version 3.0.0):
-// births, data and deaths in protobuf. The prefix is the group id, by default the federation. It has no primary host.
+// births, data and deaths in protobuf. The prefix is the group id, by default the federation. sparkplugNode has no
+// primary host.
 type sparkplugNode struct {
 	plainJSON
-	birthNumber    uint64 // bdSeq: number of the connection, which associates a death with its birth
-	sequenceNumber uint64 // seq of the next message
+	birthNumber    uint64 // connection number (bdSeq in Sparkplug), which associates a death with its birth
+	sequenceNumber uint64 // sequence number (seq in Sparkplug) of the next message
 	values         []sparkplug.Metric
 }
 
@@ -24,7 +25,7 @@ func newSparkplug(d *Device) Announcer {
 	if d.Prefix == "" {
 		d.Prefix = d.Federation
 	}
-	// Hosts ignore the death of an earlier process because its number differs.
+	// The birth number depends on the start time, so that hosts ignore a late death message of an earlier process.
 	s.birthNumber = uint64(d.Now().Unix()) % 256
 	return s
 }
@@ -58,7 +59,8 @@ func (s *sparkplugNode) Will() mqtt.Message {
 	return s.message("NDEATH", s.birthSession())
 }
 
-// Birth implements Announcer. A birth contains all metrics of the node, so that a new target needs a new birth.
+// Birth implements Announcer. A birth contains all metrics of the node, so each change of the target requires a new
+// birth.
 func (s *sparkplugNode) Birth(health Health, target *modelfile.PredictionTarget) (device, forecasts []mqtt.Message) {
 	metrics := []sparkplug.Metric{s.birthSession(), sparkplug.NewBoolean(sparkplug.RebirthMetric, false),
 		sparkplug.NewBoolean("health/problem", len(health.Problems) > 0)}
@@ -69,7 +71,7 @@ func (s *sparkplugNode) Birth(health Health, target *modelfile.PredictionTarget)
 	return []mqtt.Message{s.message("NBIRTH", metrics...)}, nil
 }
 
-// Forecast implements Announcer. The time of a value is the time that the forecast is for.
+// Forecast implements Announcer. The timestamp of each value is the time that the forecast is for.
 func (s *sparkplugNode) Forecast(f predict.Forecast) ([]mqtt.Message, error) {
 	all, err := s.plainJSON.Forecast(f)
 	if err != nil {

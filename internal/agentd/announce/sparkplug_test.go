@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// fields calls see for each field of a protobuf message.
+// fields calls see for each field of the protobuf message p.
 func fields(t *testing.T, p []byte, see func(n protowire.Number, number uint64, text []byte)) {
 	t.Helper()
 	for len(p) > 0 {
@@ -99,8 +99,8 @@ func decodeSparkplugMetric(t *testing.T, p []byte) string {
 	return strings.Join(parts[:], "|")
 }
 
-// TestSparkplug checks the births, data and deaths against Sparkplug 3.0.0. The decoder of this test is checked with
-// the NDATA message of chapter 6 of the specification.
+// TestSparkplug checks the birth, data and death messages against the Sparkplug 3.0.0 specification. The decoder of
+// this test is itself checked with the NDATA message from chapter 6 of the specification.
 func TestSparkplug(t *testing.T) {
 	documented, err := os.ReadFile("../../../data/sources/testdata/devices/05c-sparkplug-ndata.bin")
 	if err != nil {

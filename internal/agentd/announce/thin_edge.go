@@ -57,7 +57,8 @@ func (t *thinEdge) Will() mqtt.Message {
 	return t.health(thinEdgeHealth{PID: t.device.PID, Status: "down"})
 }
 
-// Birth implements Announcer. A service is up or down. Problems of a running agent are not part of its status.
+// Birth implements Announcer. The status of a service is only "up" or "down", so it does not show problems of a running
+// agent.
 func (t *thinEdge) Birth(_ Health, target *modelfile.PredictionTarget) (device, forecasts []mqtt.Message) {
 	device = []mqtt.Message{
 		retainedJSON(t.service, thinEdgeService{"service", "device/main//", t.device.Federation + " " + t.device.ID,
@@ -101,7 +102,8 @@ func (t *thinEdge) Forecast(f predict.Forecast) ([]mqtt.Message, error) {
 		QoS: mqtt.AtLeastOnce}), err
 }
 
-// RequestFilters implements Announcer. The topics are health checks of the service and of all services of the device.
+// RequestFilters implements Announcer. The filters match health check requests for this service and for all services of
+// the device.
 func (t *thinEdge) RequestFilters() []string {
 	const check = "/cmd/health/check"
 	return []string{t.service + check, t.device.Prefix + "/device/main//" + check}

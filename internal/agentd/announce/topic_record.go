@@ -41,7 +41,7 @@ func (r *topicRecord) save() error {
 }
 
 // setDevice sets the topics of the device's announcements. If they have changed, the settings have changed, and the
-// announcements of forecasts are obsolete too. It reports whether the record has changed.
+// announcements of forecasts are obsolete too. setDevice reports whether the record has changed.
 func (r *topicRecord) setDevice(topics []string) (changed bool) {
 	if slices.Equal(topics, r.Device) {
 		return false
@@ -52,7 +52,8 @@ func (r *topicRecord) setDevice(topics []string) (changed bool) {
 	return true
 }
 
-// setForecasts sets the topics of the announcements and states of forecasts. It reports whether the record has changed.
+// setForecasts sets the topics of the announcements and states of forecasts. setForecasts reports whether the record
+// has changed.
 func (r *topicRecord) setForecasts(topics []string) (changed bool) {
 	if slices.Equal(topics, r.Forecasts) {
 		return false
@@ -63,7 +64,7 @@ func (r *topicRecord) setForecasts(topics []string) (changed bool) {
 	return true
 }
 
-// removeObsolete removes deleted topics. It reports whether the record has changed.
+// removeObsolete removes deleted topics. removeObsolete reports whether the record has changed.
 func (r *topicRecord) removeObsolete(deleted []string) (changed bool) {
 	before := len(r.Obsolete)
 	r.Obsolete = slices.DeleteFunc(r.Obsolete, func(t string) bool { return slices.Contains(deleted, t) })

@@ -25,18 +25,19 @@ import (
 type TaskWithOrigin struct {
 	wire.Task
 	Origin string // where the task was found: file, running agent or broker
-	// RejectionAdvice explains why the coordinator ignores the running agent's messages, with a remedy. It is empty if
-	// the coordinator does not ignore them.
+	// RejectionAdvice explains why the coordinator ignores the running agent's messages, and how to fix the problem.
+	// RejectionAdvice is empty if the coordinator accepts the messages.
 	RejectionAdvice string
 }
 
 // Result is the result of checking an agent's data against a task.
 type Result struct {
-	// nil if the task is unknown; then only the source is described
+	// Task summarizes the task. It is nil if the task is unknown; in this case the result describes only the data
+	// source.
 	Task         *TaskSummary         `json:"task,omitempty"`
 	NoTaskReason string               `json:"no_task,omitempty"` // reason why the task is unknown
 	SourceSurvey *survey.SourceSurvey `json:"data"`
-	Rows         *RowSummary          `json:"rows,omitempty"` // nil without a task
+	Rows         *RowSummary          `json:"rows,omitempty"` // summary of the rows; nil without a task
 	// DeclineReason is the reason why the agent would not participate in a round. If the task is unknown, it is the
 	// reason why the data source cannot be read.
 	DeclineReason string `json:"declines,omitempty"`
@@ -52,8 +53,8 @@ type TaskSummary struct {
 	Target   string   `json:"target"`
 }
 
-// RowSummary describes the rows that the agent makes from its source. If the configuration must be changed, the summary
-// assumes that the changes have been made.
+// RowSummary describes the rows that the agent makes from its data source. If the check suggests changes of the
+// configuration, the summary assumes that they have been made.
 type RowSummary struct {
 	MadeRows     int       `json:"made"`
 	FirstRowTime time.Time `json:"first,omitzero"`
@@ -61,7 +62,7 @@ type RowSummary struct {
 	TrainingRows int       `json:"trained"`
 	HeldOutRows  int       `json:"held_out"`
 	// FirstHeldOutTime is the time of the first held-out row. An agent that has already started a run keeps the
-	// boundary of that run.
+	// boundary between training rows and held-out rows until the run ends.
 	FirstHeldOutTime  time.Time              `json:"boundary,omitzero"`
 	Columns           []survey.ColumnSummary `json:"columns"` // the features, then the target
 	UnusedValueCounts []UnusedValueCount     `json:"unused,omitempty"`
@@ -136,8 +137,9 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	return r, nil
 }
 
-// spillFolder returns the folder for rows that do not fit into memory. It returns state, because the system's temporary
-// folder may itself be in memory, or "" (the temporary folder) if state is not writable.
+// spillFolder returns the folder for rows that do not fit into memory. This is the folder state, because the system's
+// temporary folder may itself be in memory. If state is not writable, spillFolder returns "", which means the temporary
+// folder.
 func spillFolder(state string) string {
 	f, err := os.CreateTemp(state, ".check-*")
 	if err != nil {
@@ -156,7 +158,7 @@ func unreadableReason(s *survey.SourceSurvey) string {
 	}
 	for _, f := range s.Faults {
 		if (f.Reason == grid.ReasonBadTime || f.Reason == survey.ReasonDamaged) && !s.EarliestTime.IsZero() {
-			continue // other lines are readable; the task limits the number of bad ones
+			continue // the other lines are readable; the task limits the number of bad lines
 		}
 		switch f.Reason {
 		case survey.ReasonUnreadable, survey.ReasonDamaged, survey.ReasonNothingRecorded, survey.ReasonNoColumn,

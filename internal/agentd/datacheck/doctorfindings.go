@@ -52,7 +52,7 @@ func (r *Result) DoctorFindings() []doctor.Finding {
 	return found
 }
 
-// hasUnreadReadings reports whether f means that some readings could not be read.
+// hasUnreadReadings reports whether the fault group f means that some readings could not be read.
 func hasUnreadReadings(f *survey.DataFaultGroup) bool {
 	return f.Reason == survey.ReasonUnreadable || f.Reason == survey.ReasonDamaged
 }

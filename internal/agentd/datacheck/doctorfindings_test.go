@@ -77,8 +77,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestNoReadings checks that missing readings are only a warning before the first run, and that an unreadable or
-// completely damaged ring is an error.
+// TestNoReadings checks that missing readings are only a warning before the first run. A file of readings that is
+// unreadable or completely damaged must be an error.
 func TestNoReadings(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

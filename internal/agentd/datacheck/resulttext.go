@@ -149,7 +149,7 @@ func (r *RowSummary) drawRowSummary(b *strings.Builder) {
 	}
 }
 
-// constantColumnWarning describes a column that [RowSummary.ConstantColumns] returns, and what to do.
+// constantColumnWarning describes a column that is returned by [RowSummary.ConstantColumns], and the possible remedies.
 const constantColumnWarning = "has the same value in every row and is not scaled unless it varies on other devices. " +
 	"Remove the column from task.features. If its differences are too small for float32, subtract a constant from " +
 	"its values in the file"
@@ -167,7 +167,7 @@ func (r *Result) drawParticipationVerdict(b *strings.Builder) {
 	}
 }
 
-// formatTimeSpan formats a period as ", from … to …". It returns "" if first is zero.
+// formatTimeSpan formats a period as ", from … to …". formatTimeSpan returns "" if first is zero.
 func formatTimeSpan(first, last time.Time) string {
 	if first.IsZero() {
 		return ""
@@ -237,7 +237,8 @@ func histogramBars(counts []int) string {
 	return s.String()
 }
 
-// textValueHistogramBars returns the histogram of a text column. It returns "" if some texts were not counted.
+// textValueHistogramBars returns the histogram of a text column. textValueHistogramBars returns "" if some texts were
+// not counted.
 func textValueHistogramBars(c survey.ColumnSummary) string {
 	n := uint64(0)
 	for _, count := range c.Histogram {

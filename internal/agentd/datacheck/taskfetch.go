@@ -57,11 +57,11 @@ const TaskPath = "/v1/task"
 
 // AgentTask is the task of a running agent, or the reason why it has no task.
 type AgentTask struct {
-	// encoding of the announced task; absent if the agent has none
+	// EncodedTask is the encoding of the announced task. EncodedTask is absent if the agent has no task.
 	EncodedTask      []byte                     `json:"task,omitempty"`
 	MissingReason    announcement.MissingReason `json:"missing,omitempty"`
 	OtherFederations []wire.FederationName      `json:"other_federations,omitempty"`
-	// reason why the coordinator ignores the agent's messages
+	// RejectionAdvice is the reason why the coordinator ignores the agent's messages.
 	RejectionAdvice string `json:"rejected,omitempty"`
 }
 
@@ -89,10 +89,11 @@ func fetchRunningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOri
 	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or run `agentd status`")
 }
 
-// FetchAnnouncedTask returns the announced task from the running agent or, if no agent runs, from the broker's retained
-// message, or a [MissingTaskError] if the device accepts no announcement. While the agent runs, the broker is not
-// asked, because a broker that uses the user name as client id, as our Mosquitto configurations do, would close the
-// agent's session.
+// FetchAnnouncedTask returns the announced task. It asks the running agent or, if no agent runs, reads the broker's
+// retained message. It returns a [MissingTaskError] if the device accepts no announcement.
+//
+// It does not connect to the broker while the agent runs, because the broker might close the agent's session. Brokers
+// that use the user name as client id do so, as our Mosquitto configurations do.
 func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
 	if t, err := fetchRunningAgentTask(ctx, s); t != nil || err != nil {
 		return t, err
@@ -145,12 +146,13 @@ type taskFetch struct {
 	acceptedKeys        []ed25519.PublicKey
 	loadGroupKey        func(group uint64) (wire.SealKey, error)
 	isLinkUp            bool
-	searchingForCause   bool                  // the cause of a missing announcement is being searched
-	hasSelfTestReturned bool                  // the self-test message was returned by the broker
+	searchingForCause   bool                  // true while the cause of a missing announcement is being searched
+	hasSelfTestReturned bool                  // true after the broker has returned the self-test message
 	otherFederations    []wire.FederationName // federations whose announcements the broker retains
-	// federation whose announcement has an accepted key, or ""
+	// sameKeyFederation is another federation whose announcement has an accepted key. The name is empty if no such
+	// federation was found.
 	sameKeyFederation wire.FederationName
-	puller            *transfer.BlobPuller // downloads the task; nil before the announcement
+	puller            *transfer.BlobPuller // downloads the task; nil before the announcement has arrived
 	taskHash          string
 	taskBytes         []byte
 }
@@ -175,8 +177,8 @@ func (f *taskFetch) signedByAcceptedKey(e *wire.Envelope) bool {
 	return slices.ContainsFunc(f.acceptedKeys, func(k ed25519.PublicKey) bool { return e.Verify(k) == nil })
 }
 
-// startMissingCauseSearch starts the search for the cause of a missing announcement. It tests whether the access rules
-// let this user publish and subscribe, and which federations have announcements.
+// startMissingCauseSearch starts the search for the cause of a missing announcement. It tests whether the broker's
+// access rules let this user publish and subscribe, and which federations have announcements.
 func (f *taskFetch) startMissingCauseSearch() error {
 	f.searchingForCause = true
 	f.conn.Subscribe(mqtt.AtMostOnce, f.selfTestTopic)

@@ -29,7 +29,7 @@ var (
 	other = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, ed25519.SeedSize))
 )
 
-// agentAt returns the settings of an agent of that coordinator at the broker url.
+// agentAt returns the settings of an agent that connects to the broker at url and accepts the test coordinator's key.
 func agentAt(url string) *settings.Agent {
 	s := settings.DefaultAgent()
 	s.Federation, s.ID, s.Broker.URLs = "air", "a", config.OneOrMore{url}
@@ -49,13 +49,14 @@ func wideTask(features int) *wire.Task {
 	return t
 }
 
-// announce publishes a retained task of federation air, inline in the announcement or as a separate blob.
+// announce publishes a retained announcement of a task in federation air. The task is inline in the announcement or a
+// separate blob.
 func announce(t *testing.T, url string, key ed25519.PrivateKey, task *wire.Task, inline bool) {
 	t.Helper()
 	announceTo(t, url, "air", key, task, inline)
 }
 
-// announceTo publishes a retained task of the given federation.
+// announceTo publishes a retained announcement of a task in the given federation.
 func announceTo(t *testing.T, url, federation string, key ed25519.PrivateKey, task *wire.Task, inline bool) {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", federation)
@@ -133,7 +134,8 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// TestAnnouncedToJoined checks that a device enrolled with a token accepts the keys of its newest root document.
+// TestAnnouncedToJoined checks that a device that was enrolled with a token accepts the keys in its newest root
+// document (list of trusted keys).
 func TestAnnouncedToJoined(t *testing.T) {
 	b := start(t, broker.Options{})
 	announce(t, b.URL(), key, wideTask(3), true)
@@ -160,7 +162,7 @@ func TestAnnouncedToJoined(t *testing.T) {
 	}
 }
 
-// rootOf returns a root document that names one coordinator key.
+// rootOf returns a root document (list of trusted keys) that names one coordinator key and is signed with the key root.
 func rootOf(root, coordinator ed25519.PrivateKey, version wire.RootVersion) []byte {
 	d := &wire.RootDocument{Federation: "air", Version: version, CoordinatorKey: wire.SigningPublicKeyOf(coordinator)}
 	var before ed25519.PrivateKey
@@ -181,7 +183,7 @@ func start(t *testing.T, o broker.Options) *broker.Server {
 	return b
 }
 
-// TestNotAnnounced checks that the error contains the reason and the remedy.
+// TestNotAnnounced checks that the error for a missing announcement contains the reason and the remedy.
 func TestNotAnnounced(t *testing.T) {
 	anyone := func(_, _, _ string) bool { return true }
 	refusing := start(t, broker.Options{Authenticate: anyone,
@@ -197,7 +199,7 @@ func TestNotAnnounced(t *testing.T) {
 	for name, tt := range map[string]struct {
 		s          *settings.Agent
 		says, mend string
-		reason     announcement.MissingReason // empty if another error is expected
+		reason     announcement.MissingReason // reason for the missing announcement; empty if another error is expected
 	}{
 		"refused": {refused, "the broker rejected the subscription to fl/v1/air/round",
 			"coordinator acl", announcement.AccessDenied},
@@ -226,7 +228,8 @@ func TestNotAnnounced(t *testing.T) {
 	}
 }
 
-// TestWithheld checks the error if Mosquitto accepts a subscription that its access rules forbid.
+// TestWithheld checks the error for a broker that accepts the subscription although its access rules forbid it, as
+// Mosquitto does.
 func TestWithheld(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "acl")

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Socket is a connection to systemd's notification socket. A nil *Socket is valid and discards all messages, for
-// processes that were not started by systemd.
+// Socket is a connection to systemd's notification socket. A nil *Socket is valid and discards all messages. It is used
+// in processes that systemd has not started.
 type Socket struct{ conn net.Conn }
 
 // Open connects to the notification socket with the given name, the value of $NOTIFY_SOCKET. If name is empty, it
@@ -19,7 +19,7 @@ func Open(name string) (*Socket, error) {
 	if name == "" {
 		return nil, nil
 	}
-	if name[0] == '@' { // "@" marks an abstract socket
+	if name[0] == '@' { // "@" is the prefix of an abstract socket
 		name = "\x00" + name[1:]
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
@@ -43,8 +43,9 @@ func StatusAssignment(line string) string {
 	return "STATUS=" + strings.NewReplacer("\n", " ", "\r", " ").Replace(line)
 }
 
-// WatchdogInterval returns the watchdog interval of process pid, from $WATCHDOG_USEC and $WATCHDOG_PID. The process
-// must send WATCHDOG=1 at least that often. 0 means no watchdog.
+// WatchdogInterval returns the watchdog interval of process pid. The process must send WATCHDOG=1 at least once per
+// interval. An interval of 0 means that no watchdog is configured. usec and forPID are the values of $WATCHDOG_USEC and
+// $WATCHDOG_PID.
 func WatchdogInterval(usec, forPID string, pid int) (time.Duration, error) {
 	if usec == "" || forPID != "" && forPID != strconv.Itoa(pid) {
 		return 0, nil

@@ -51,8 +51,8 @@ func (b Broker) testWrite(t *testing.T) {
 	}
 }
 
-// testRead subscribes to every topic as every user, first to each topic separately and then to all topics at once. It
-// checks which retained and new messages are delivered.
+// testRead subscribes to every topic as every user, first to each topic separately and then to all topics at once.
+// testRead checks which retained and new messages are delivered.
 func (b Broker) testRead(t *testing.T) {
 	observer := b.as(t, ObserverUser)
 	publish := func(payload string, retained bool) {
@@ -104,7 +104,7 @@ func withOwn(expected []string, user string) []string {
 }
 
 // testWill checks which topics a user's will message may have. A second connection with the same client id ends the
-// first one, whereupon the broker publishes the will.
+// first connection, whereupon the broker publishes the will.
 func (b Broker) testWill(t *testing.T) {
 	observer := b.as(t, ObserverUser)
 	observer.Subscribe(mqtt.AtMostOnce, "fl/v1/air/p/+", ObserverUser)

@@ -29,8 +29,8 @@ type process struct {
 	lineCount int // number of log lines that Await has already read
 }
 
-// newProcess creates the broker's folder and selects a free port. It does not start the broker. In -short mode it skips
-// the test.
+// newProcess creates the broker's folder and selects a free port. newProcess does not start the broker. In -short mode
+// it skips the test.
 func newProcess(t testing.TB) process {
 	t.Helper()
 	if testing.Short() {
@@ -112,8 +112,8 @@ func memoryOf(t testing.TB, pid int, line string) int {
 	return bytes
 }
 
-// OpenFiles returns the number of open file descriptors of the broker process. It works only on Linux.
+// OpenFiles returns the number of open file descriptors of the broker process. OpenFiles works only on Linux.
 func (p *process) OpenFiles() int { return launch.OpenFiles(p.Cmd.Process.Pid) }
 
-// CPU returns the CPU time that the broker process has used so far. It works only on Linux.
+// CPU returns the CPU time that the broker process has used so far. CPU works only on Linux.
 func (p *process) CPU() time.Duration { return launch.CPUTime(p.Cmd.Process.Pid) }

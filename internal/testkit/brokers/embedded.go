@@ -17,7 +17,7 @@ import (
 )
 
 // Embedded is the embedded broker in a separate process. It applies the access rules of package acl and keeps retained
-// messages in its folder. It accepts the passwords that [Mosquitto.AddUsers] sets.
+// messages in its folder. Embedded accepts the passwords that [Mosquitto.AddUsers] sets.
 type Embedded struct{ process }
 
 // serveEnv names the environment variable that makes a test binary run as a broker process instead of running tests.

@@ -17,7 +17,7 @@ import (
 // not about access control use it.
 const AnonymousListenerConf = "listener 1883\nallow_anonymous true\nset_tcp_nodelay true\n"
 
-// Mosquitto is a Mosquitto broker that runs as a process. It uses the program installed from the Debian package.
+// Mosquitto is a Mosquitto broker that runs as a process. Mosquitto uses the program installed from the Debian package.
 type Mosquitto struct {
 	process
 	// MaxOpenFiles is the maximum number of open files of the broker process. 0 means that the limit of the test

@@ -133,8 +133,8 @@ func (n *NATS) Start(t testing.TB) {
 	}
 }
 
-// Rejoin restarts a server that was killed and waits until it has the same data as the other servers. Only then is it
-// safe to kill another server.
+// Rejoin restarts a server that was killed and waits until it has the same data as the other servers. Before that,
+// another server must not be killed.
 func (n *natsNode) Rejoin(t testing.TB) {
 	t.Helper()
 	n.Start(t)
@@ -230,7 +230,7 @@ func (n *natsNode) awaitMQTT(t testing.TB) {
 	t.Fatalf("%s lets no client of MQTT in", n.Address)
 }
 
-// Kill kills all server processes without a shutdown. This simulates a power failure.
+// Kill kills all server processes without a shutdown. The kill simulates a power failure.
 func (n *NATS) Kill() {
 	for _, node := range n.Nodes {
 		node.Kill()

@@ -10,7 +10,8 @@ import (
 )
 
 // NewShippedNATS prepares a cluster of three servers with the configuration file from packaging/cluster. It replaces
-// all paths, names and addresses by those of the test. The servers use certificates of the given authority.
+// all paths, names and addresses by the paths, names and addresses of the test. The servers use certificates of the
+// given authority.
 func NewShippedNATS(t testing.TB, conf string, a *acltest.Authority) *NATS {
 	t.Helper()
 	return layOutNATS(t, 3, 0, func(i int, n *NATS) string {
@@ -24,7 +25,7 @@ func NewShippedNATS(t testing.TB, conf string, a *acltest.Authority) *NATS {
 			"/var/lib/nats", node.Dir + "/jetstream", "0.0.0.0:4222", node.Client, "0.0.0.0:6222", node.Route,
 			"127.0.0.1:8222", node.monitor,
 		}
-		// The shipped configuration contains DNS names of the servers. Replace them by loopback addresses.
+		// The shipped configuration contains DNS names of the servers. The test uses loopback addresses instead.
 		for j, other := range n.Nodes {
 			_, port, err := net.SplitHostPort(other.Route)
 			if err != nil {

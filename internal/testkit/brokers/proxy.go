@@ -67,7 +67,7 @@ func (l *Proxy) Unfreeze() {
 	}
 }
 
-// waitUnfrozen blocks while the proxy is frozen. It returns false if the proxy is stopped.
+// waitUnfrozen blocks while the proxy is frozen. waitUnfrozen returns false if the proxy is stopped.
 func (l *Proxy) waitUnfrozen() bool {
 	for {
 		l.mu.Lock()
@@ -116,7 +116,7 @@ func (l *Proxy) accept() {
 // must not reduce the rate of the proxy.
 const wakeupTolerance = 250 * time.Millisecond
 
-// forward copies data from one connection to the other. It waits between chunks if the rate is limited.
+// forward copies data from one connection to the other. forward waits between chunks if the rate is limited.
 func (l *Proxy) forward(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()

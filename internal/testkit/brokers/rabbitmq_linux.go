@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// RabbitMQ is a RabbitMQ broker with the MQTT plugin that runs as a process. It uses the program installed from the
-// Debian package.
+// RabbitMQ is a RabbitMQ broker with the MQTT plugin that runs as a process. RabbitMQ uses the program installed from
+// the Debian package.
 type RabbitMQ struct{ process }
 
 // rabbit is the path of RabbitMQ's server script. Tests do not use Debian's wrapper script, because the wrapper changes

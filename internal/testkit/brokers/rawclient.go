@@ -72,7 +72,7 @@ func (c RawClient) Connect(o mqtt.Options) {
 	}
 }
 
-// Subscribe sends a SUBSCRIBE packet. It does not wait for the SUBACK packet.
+// Subscribe sends a SUBSCRIBE packet. Subscribe does not wait for the SUBACK packet.
 func (c RawClient) Subscribe(id uint16, qos byte, filters ...string) {
 	c.t.Helper()
 	p := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
@@ -83,7 +83,7 @@ func (c RawClient) Subscribe(id uint16, qos byte, filters ...string) {
 	c.Send(p)
 }
 
-// Closed waits until the broker closes the connection. It returns false after a timeout.
+// Closed waits until the broker closes the connection. Closed returns false after a timeout.
 func (c RawClient) Closed() bool {
 	_ = c.SetReadDeadline(time.Now().Add(c.patience))
 	_, err := io.Copy(io.Discard, c)

@@ -15,8 +15,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestClockJumps changes the clock of a machine with three coordinators, their store, a broker and an agent. The leader
-// must stay and rounds must continue. After the leader is killed, another must lead within 20 s.
+// TestClockJumps changes the clock of a machine that runs three coordinators, their store, a broker and an agent. The
+// leader must not change, and rounds must continue. After the leader is killed, another coordinator must lead within 20
+// s.
 func TestClockJumps(t *testing.T) {
 	p := processors[0]
 	skipWithoutPrograms(t, p.qemu[0], "cpio", "go")

@@ -11,8 +11,8 @@ import (
 )
 
 // TestServerCompose runs the commands of packaging/compose/README.md with podman. It enrols three devices: two
-// containers of our image, and the add-on of Home Assistant. It builds our images as a release does. The images of
-// Mosquitto and Prometheus contain Debian's programs. Grafana does not run.
+// containers of our image, and the add-on of Home Assistant. It builds our images in the same way as a release. The
+// images of Mosquitto and Prometheus are built from Debian's programs. Grafana does not run.
 func TestServerCompose(t *testing.T) {
 	skipWithoutPrograms(t, "podman", "docker-compose", "runc", "openssl", "prometheus", "promtool", "unshare", "git",
 		"python3")

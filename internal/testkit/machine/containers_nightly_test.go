@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// images builds the container images of both programs once, as a release does, and returns their folder.
+// images builds the container images of both programs once, in the same way as a release, and returns their folder.
 var images = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
 cd ../../..
@@ -30,8 +30,8 @@ go -C tools/package run . -root "$1/images-src" -out "$1/images" -program agentd
 	return filepath.Join(string(programs), "images"), nil
 })
 
-// TestContainers runs the shipped NATS servers and coordinators in containers, from our image and an image of
-// nats-server that it builds. It kills the leading coordinator and checks that another one takes over.
+// TestContainers runs the NATS servers and the coordinators that we ship in containers. It uses our image, and an image
+// of nats-server that it builds. It kills the leading coordinator and checks that another coordinator takes over.
 func TestContainers(t *testing.T) {
 	skipWithoutPrograms(t, "podman", "docker-compose", "runc", "openssl", "mosquitto", "unshare")
 	shipped, err := filepath.Abs(filepath.Join("..", "..", "..", "packaging", "cluster"))

@@ -107,8 +107,8 @@ func (m *Machine) powerOff(container *os.Process, ended <-chan struct{}) {
 	}
 }
 
-// childNamed returns the process id of the child process of parent that runs the given program. It returns 0 if no such
-// child exists.
+// childNamed returns the process id of the child process of parent that runs the given program. childNamed returns 0 if
+// no such child exists.
 func childNamed(parent int, program string) int {
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
 	if err != nil {

@@ -31,7 +31,7 @@ func TestBoot(t *testing.T) {
 	if !m.Exists("/etc/fedmesh/test") || m.Exists("/etc/fedmesh/other") {
 		t.Error("which files are there is told wrongly")
 	}
-	// Another machine must not see files that this one writes.
+	// Another machine must not see files that the first machine has written.
 	if other := Boot(t, drop); other.Exists("/etc/fedmesh/test") {
 		t.Error("what a machine writes outlives it")
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// TestNATSService runs the shipped systemd unit of NATS with its sandboxing: three servers on one machine. systemd
-// reloads one server, restarts it after a kill, and stops it. nats.conf differs in addresses and folders only.
+// TestNATSService runs the systemd unit of NATS that we ship, with its sandbox. Three servers run on one machine.
+// systemd reloads one of them, restarts it after a kill, and stops it. The test changes only the addresses and folders
+// in nats.conf.
 func TestNATSService(t *testing.T) {
 	drop := t.TempDir()
 	program, err := os.ReadFile(brokers.NATSServer(t))

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// release2 is the version of the newer packages, whose configuration files have an additional line.
+// release2 is the version of the newer packages. Their configuration files contain an additional line.
 const release2 = "99.0.0-1"
 
-// debs builds the Debian packages of both programs once and returns their folder. old/ contains them as released, new/
-// with a higher version.
+// debs builds the Debian packages of both programs once and returns their folder. The subfolder old contains the
+// packages as released. The subfolder new contains packages with a higher version.
 var debs = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
 cd ../../..
@@ -67,8 +67,8 @@ func TestPackage(t *testing.T) {
 // packaged is a program that was installed by a Debian package.
 type packaged struct{ life }
 
-// dpkg installs a package from the drop folder with the options of unattended upgrades: edited configuration files are
-// kept.
+// dpkg installs a package from the drop folder with the options of Debian's unattended upgrades, which keep edited
+// configuration files.
 func (p packaged) dpkg(file string) string {
 	p.t.Helper()
 	return p.Shell("dpkg --force-confdef --force-confold --install " + DropDir + "/" + file + " 2>&1")
@@ -89,7 +89,7 @@ func (p packaged) install(t *testing.T) {
 		t.Errorf("the configuration is %s, want %s", got, want)
 	}
 	p.Must("systemd-analyze", "verify", p.unit)
-	// the package raises the limit of Mosquitto's connections from its next start
+	// The package raises the limit of Mosquitto's connections, which takes effect at Mosquitto's next start.
 	if p.program == "coordinator" {
 		p.Must("systemctl", "restart", "mosquitto")
 		if got := p.Must("sh", "-c", "grep 'Max open files' /proc/$(systemctl show --property MainPID --value "+
@@ -97,12 +97,12 @@ func (p packaged) install(t *testing.T) {
 			t.Errorf("Mosquitto has the limit %q, want 20000", got)
 		}
 	}
-	// minimal systems install no manual pages
+	// Minimal systems are configured to install no manual pages.
 	p.Shell("test -s /usr/share/man/man1/" + p.program + ".1.gz || grep -q man /etc/dpkg/dpkg.cfg.d/*")
 }
 
-// unitOfBoth checks that the package's unit equals the unit that "service install" would write, and that "service
-// install" refuses to replace it.
+// unitOfBoth checks that the unit in the package equals the unit that "service install" would write, and that "service
+// install" refuses to replace the unit of the package.
 func (p packaged) unitOfBoth(t *testing.T) {
 	if unit, printed := p.Must("cat", p.unit), p.Must(p.program, "service", "install", "--print"); unit != printed {
 		t.Errorf("the package's unit is\n%s\nand not, as %s service install would write it,\n%s", unit, p.program,
@@ -111,7 +111,8 @@ func (p packaged) unitOfBoth(t *testing.T) {
 	p.wantFailure(1, "installed by a package", p.program, "service", "install")
 }
 
-// firstStart checks that the program does not start with the configuration of the package, which has lines to fill in.
+// firstStart checks that the program does not start with the configuration from the package, because some of its lines
+// must be filled in first.
 func (p packaged) firstStart(t *testing.T) {
 	p.wantFailure(1, "", "systemctl", "start", p.program)
 	if status, restarts := p.property(p.program, "ExecMainStatus"),
@@ -123,8 +124,8 @@ func (p packaged) firstStart(t *testing.T) {
 	}
 }
 
-// upgrade installs the next release while the service runs, while RESTART_ON_UPGRADE is false, and while the service is
-// stopped.
+// upgrade installs the next release three times: while the service runs, while RESTART_ON_UPGRADE is false, and while
+// the service is stopped.
 func (p packaged) upgrade(t *testing.T) {
 	pid := func() string { return p.property(p.program, "MainPID") }
 	edited, first := p.Must("cat", p.config), pid()
@@ -188,7 +189,7 @@ func (p packaged) remove(t *testing.T) {
 			t.Errorf("%s went before purge", kept)
 		}
 	}
-	// The service must be restored as it was, but not started.
+	// The service must be restored to its previous state, but must not be started.
 	edited := p.Must("cat", p.config)
 	p.dpkg("old/" + p.program + "_*.deb")
 	if got := p.Must("cat", p.config); got != edited {

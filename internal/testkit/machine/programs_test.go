@@ -16,8 +16,8 @@ var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", "..", ".."), &programs)) }
 
-// site is a machine with Mosquitto and a federation of one agent. Keys, configurations and data are in the folders that
-// the packages use.
+// site is a machine with Mosquitto and a federation of one agent. The keys, configurations and data are in the folders
+// that our packages use.
 type site struct{ *Machine }
 
 const (
@@ -52,8 +52,8 @@ log:
 `
 )
 
-// newSite boots a machine and prepares everything except the services. Only root can read the keys, as systemd passes
-// them to services.
+// newSite boots a machine and prepares everything except the services. Only root can read the keys. systemd passes them
+// to the services as credentials.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	m := &site{Boot(t, string(programs))}
@@ -84,14 +84,14 @@ func (m *site) configure(program, text string) {
 	m.Write("/etc/"+program+"/"+program+".yaml", 0o644, text)
 }
 
-// addUser creates the user under which the program runs.
+// addUser creates the system user that runs the program.
 func (m *site) addUser(program string) {
 	m.t.Helper()
 	m.Must("useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/var/lib/"+program, "--shell",
 		"/usr/sbin/nologin", program)
 }
 
-// dropIn overrides lines of a program's unit.
+// dropIn writes a systemd drop-in file that overrides lines of a program's unit.
 func (m *site) dropIn(program, lines string) {
 	m.t.Helper()
 	m.Write("/etc/systemd/system/"+program+".service.d/test.conf", 0o644, lines)
@@ -104,20 +104,20 @@ func (m *site) property(program, name string) string {
 	return m.Must("systemctl", "show", "--value", "--property="+name, program+".service")
 }
 
-// journal returns the lines that the program has written to the journal.
+// journal returns the lines that the program has written to systemd's journal.
 func (m *site) journal(program string) string {
 	m.t.Helper()
 	return m.Must("journalctl", "--no-pager", "--output=cat", "_SYSTEMD_UNIT="+program+".service")
 }
 
-// metrics returns the metrics page of the program on this port.
+// metrics returns the metrics page of the program that listens on the given port.
 func (m *site) metrics(port int) string {
 	m.t.Helper()
 	return m.Must("bash", "-ec",
 		fmt.Sprintf(`exec 3<>/dev/tcp/127.0.0.1/%d; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; cat <&3`, port))
 }
 
-// wantFailure runs a command that must fail with this exit code and an output that contains says.
+// wantFailure runs a command that must fail with the given exit code. The output must contain the text says.
 func (m *site) wantFailure(code int, says string, command ...string) {
 	m.t.Helper()
 	got, output := m.Run(command...)

@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// repository is an apt repository in the folder that machines see, with its signing key.
+// repository is an apt repository, with its signing key, in a folder that is visible to the machines.
 type repository struct {
 	t    *testing.T
-	dir  string // folder on the host
-	home string // home folder of gpg
+	dir  string // folder of the repository on the host
+	home string // home folder of gpg, which contains the signing key
 }
 
 const signer = "releases@example.org"
@@ -37,7 +37,7 @@ func newRepository(t *testing.T, drop string) *repository {
 	return r
 }
 
-// shell runs a shell script on the host with the signing key.
+// shell runs a shell script on the host. The script can use the signing key.
 func (r *repository) shell(script string, args ...string) {
 	r.t.Helper()
 	cmd := exec.Command("bash", append([]string{"-ec", script, "bash"}, args...)...)
@@ -47,7 +47,7 @@ func (r *repository) shell(script string, args ...string) {
 	}
 }
 
-// publish releases packages and bills of materials with tools/release.sh.
+// publish releases packages and software bills of materials with tools/release.sh.
 func (r *repository) publish(files ...string) {
 	r.t.Helper()
 	dist := r.t.TempDir()
@@ -63,8 +63,8 @@ func (r *repository) publish(files ...string) {
 	r.shell(`chmod a+rx "$1"`, r.dir)
 }
 
-// TestRepository installs both programs from a repository, upgrades them with their state and configuration, and
-// downgrades them. It checks that apt refuses unsigned content.
+// TestRepository installs both programs from an apt repository, upgrades them and downgrades them. State and
+// configuration must be kept. apt must refuse content without a valid signature.
 func TestRepository(t *testing.T) {
 	t.Parallel()
 	skipWithoutPrograms(t, "apt-ftparchive", "gpg")
@@ -94,23 +94,23 @@ func TestRepository(t *testing.T) {
 	m.goBack(t, before)
 }
 
-// aptSite is a site on which apt knows only the repository in /srv/apt.
+// aptSite is a site on which apt uses only the repository in /srv/apt.
 type aptSite struct {
 	*site
 	first string // version that was installed first
 }
 
-// keep is an apt-get command line that never prompts and keeps edited files.
+// keep is an apt-get command that never prompts and keeps edited configuration files.
 const keep = "DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Options::=--force-confdef " +
 	"-o Dpkg::Options::=--force-confold "
 
-// see copies the current repository to /srv/apt.
+// see copies the present content of the repository to /srv/apt on the machine.
 func (m *aptSite) see(r *repository) {
 	m.t.Helper()
 	m.Shell("rm -rf /srv/apt /var/lib/apt/lists/*; cp -r " + DropDir + "/" + filepath.Base(r.dir) + " /srv/apt")
 }
 
-// sources configures apt as docs/howto/install.md describes it.
+// sources configures apt as described in docs/howto/install.md.
 func (m *aptSite) sources(r *repository) {
 	m.t.Helper()
 	m.see(r)
@@ -135,7 +135,8 @@ func (m *aptSite) install(t *testing.T) {
 	}
 }
 
-// bills checks that the signed bills of materials match the installed programs, and that a changed bill is rejected.
+// bills checks that the signed software bills of materials match the installed programs, and that a changed bill is
+// rejected.
 func (m *aptSite) bills(t *testing.T) {
 	const verify = "gpgv --quiet --keyring /etc/apt/keyrings/fedmesh.gpg "
 	for program := range services {
@@ -166,8 +167,8 @@ func (m *aptSite) models() string {
 	return m.Must("coordinator", "model", "list", "--state-dir", "/var/lib/coordinator")
 }
 
-// running waits until both programs run in this version. It checks that their state is kept: the agent's number of
-// starts and the models.
+// running waits until both programs run in the given version. It checks that their state was kept: the agent's number
+// of starts, and the models.
 func (m *aptSite) running(t *testing.T, version string, start int, models string) {
 	t.Helper()
 	for program := range services {

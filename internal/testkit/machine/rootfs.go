@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// release is the Debian release of the machines. packages lists the installed packages: systemd, a broker and a few
-// tools.
+// Settings of the machines: release is the Debian release, and packages lists the installed packages, which are
+// systemd, a broker and a few tools.
 const release = "bookworm"
 
 var packages = []string{"systemd-sysv", "dbus", "udev", "libpam-systemd", "adduser", "mosquitto"}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// rpms builds the rpm packages of both programs once: rpm1/ contains a release, rpm2/ the next one. Only agentd in
-// rpm2/ is compressed as released; the others are compressed less to save processor time.
+// rpms builds the rpm packages of both programs once. The subfolder rpm1 contains a release, and rpm2 contains the next
+// release. Only agentd in rpm2 is compressed as in a release. The other packages are compressed less, to save CPU time.
 var rpms = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
 cd ../../..
@@ -32,8 +32,8 @@ mv "$1"/agentd-rpm/*.rpm "$1/rpm2"`, "bash", string(programs), runtime.GOARCH).C
 	return string(programs), nil
 })
 
-// TestRPM installs, starts, upgrades and removes each program by its rpm package. The machine runs Debian, so rpm must
-// not check dependencies.
+// TestRPM installs, starts, upgrades and removes each program by its rpm package. Because the machine runs Debian, rpm
+// is called with an option that disables the check of dependencies.
 func TestRPM(t *testing.T) {
 	t.Parallel()
 	for program, port := range services {
@@ -62,7 +62,8 @@ func TestRPM(t *testing.T) {
 // byRPM is a program that was installed by rpm.
 type byRPM struct{ life }
 
-// rpm runs rpm on the package of a release, or without a package if release is empty.
+// rpm runs the command rpm with the package of the given release as last argument. If release is empty, it adds no
+// package.
 func (p byRPM) rpm(release string, args ...string) string {
 	p.t.Helper()
 	if release != "" {
@@ -90,8 +91,8 @@ func (p byRPM) install(t *testing.T) {
 	}
 }
 
-// upgrade installs the next release while the service runs, and then the first release again while RESTART_ON_UPGRADE
-// is false.
+// upgrade installs the next release while the service runs. Then it installs the first release again while
+// RESTART_ON_UPGRADE is false.
 func (p byRPM) upgrade(t *testing.T) {
 	edited, first := p.Must("cat", p.config), p.property(p.program, "MainPID")
 	p.rpm("rpm2", "--upgrade")

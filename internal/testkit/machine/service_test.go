@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// services maps the programs to the ports of their metrics.
+// services contains the port of the metrics server for each program.
 var services = map[string]int{"agentd": 9465, "coordinator": 9464}
 
-// TestService installs each program as a service with its own command, and tests starts, crashes and the removal.
+// TestService installs each program as a service with the command "service install". TestService tests starting,
+// crashes and removal.
 func TestService(t *testing.T) {
 	t.Parallel()
 	for program, port := range services {
@@ -45,7 +46,7 @@ func (l life) service(args ...string) []string {
 	return append([]string{l.program, "service"}, args...)
 }
 
-// refusals checks installations that must be refused and must leave no files behind.
+// refusals checks installations that must be refused. A refused installation must leave no files behind.
 func (l life) refusals(t *testing.T) {
 	text := l.Must("cat", l.config) + "\n"
 	l.wantFailure(4, "not installed", l.service("status")...)
@@ -72,7 +73,7 @@ func (l life) refusals(t *testing.T) {
 	l.wantFailure(1, "remove the package", l.service("uninstall")...)
 	l.Must("rm", packaged)
 
-	// An installation that fails in the middle, because systemd cannot create links.
+	// This installation fails halfway, because systemd cannot create links.
 	l.Shell("mv /etc/systemd/system/multi-user.target.wants /root/wants; echo > " +
 		"/etc/systemd/system/multi-user.target.wants")
 	l.wantFailure(1, "all changes were undone", l.service("install")...)
@@ -83,7 +84,7 @@ func (l life) refusals(t *testing.T) {
 	}
 }
 
-// leftovers lists the remaining files of the service.
+// leftovers returns the list of files of the service that remain on the machine.
 func (l life) leftovers() string {
 	return l.Must("find", "/etc/systemd", "/run/systemd/system", "/etc/init.d", "-name", "*"+l.program+"*")
 }
@@ -154,12 +155,13 @@ func (l life) awaitJournal(line string) {
 	l.Await("the journal says "+line, func() bool { return strings.Contains(l.journal(l.program), line) })
 }
 
-// impatient gives the next process a short watchdog timeout. A busy machine could trigger it in earlier steps.
+// impatient configures a short watchdog timeout for the next process. The timeout is not used in earlier steps, because
+// a busy machine could exceed it.
 func (l life) impatient() {
 	l.dropIn(l.program, "[Service]\nRestartSec=100ms\nWatchdogSec=5s\nTimeoutAbortSec=1s\n")
 }
 
-// crash kills the service's process and waits for its restart.
+// crash kills the process of the service and waits until systemd has restarted it.
 func (l life) crash(t *testing.T) {
 	pid := l.property(l.program, "MainPID")
 	l.Must("systemctl", "kill", "--kill-whom=main", "--signal=KILL", l.program)
@@ -240,7 +242,7 @@ func TestRounds(t *testing.T) {
 	})
 	m.Await("the agent has heard of it",
 		func() bool { return strings.Contains(m.property("agentd", "StatusText"), "round 3 ended: accepted") })
-	// A new device does not require a restart of the coordinator.
+	// Adding a device must not require a restart of the coordinator.
 	key := m.Must("agentd", "key", "new", "/root/other.key")
 	m.Shell("echo 'station-2 " + key + "' >> /etc/coordinator/agents.keys; systemctl reload coordinator")
 	m.Await("the list is taken", func() bool {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFirstContact sets up a federation of five devices on six clean machines that know our repository. It counts the
-// commands, the edits and the time, which docs/howto/enrol-devices.md quotes.
+// TestFirstContact sets up a federation of five devices on six clean machines whose apt knows our repository. It counts
+// the commands and the edits, and measures the time. docs/howto/enrol-devices.md quotes these numbers.
 func TestFirstContact(t *testing.T) {
 	skipWithoutPrograms(t, "apt-ftparchive", "gpg")
 	drop, err := debs()
@@ -35,7 +35,8 @@ func TestFirstContact(t *testing.T) {
 	devices := make([]*person, 5)
 	for i := range devices {
 		devices[i] = newPerson(t, r, drop)
-		devices[i].Must("systemctl", "disable", "--now", "mosquitto") // installed on the machines of other tests
+		// the machines of other tests need mosquitto, so it is installed
+		devices[i].Must("systemctl", "disable", "--now", "mosquitto")
 		forward(t, devices[i].Machine, lead.Machine, 8883)
 		forward(t, devices[i].Machine, lead.Machine, 8884)
 		devices[i].Write("/srv/measured.csv", 0o644, measured(uint64(i)))
@@ -74,7 +75,7 @@ func TestFirstContact(t *testing.T) {
 	}
 }
 
-// person represents a user at a clean machine whose apt knows the repository.
+// person represents a user of a clean machine whose apt knows our repository.
 type person struct {
 	*aptSite
 	commands, edited int
@@ -87,7 +88,7 @@ func newPerson(t *testing.T, r *repository, drop string) *person {
 	return p
 }
 
-// does runs a command line and counts it.
+// does runs a command line as the user would, and counts it.
 func (p *person) does(line string) string {
 	p.t.Helper()
 	p.commands++
@@ -106,7 +107,8 @@ func measured(seed uint64) string {
 	return b.String()
 }
 
-// forward forwards a loopback port of one machine to the same port of another, since machines have no other network.
+// forward forwards a loopback port of one machine to the same port of another machine, because the machines have no
+// other network.
 func forward(t *testing.T, from, to *Machine, port int) {
 	t.Helper()
 	address := fmt.Sprint("127.0.0.1:", port)
@@ -125,7 +127,7 @@ func forward(t *testing.T, from, to *Machine, port int) {
 				defer near.Close()
 				far, err := within(to, func() (net.Conn, error) { return net.Dial("tcp", address) })
 				if err != nil {
-					return // the client sees a broker that is unavailable
+					return // the client sees an unavailable broker
 				}
 				defer far.Close()
 				go func() {
@@ -138,7 +140,8 @@ func forward(t *testing.T, from, to *Machine, port int) {
 	}()
 }
 
-// within opens a socket in a machine's network. It locks a thread to the goroutine, and the thread ends with it.
+// within calls open in the network namespace of a machine. It locks the goroutine to an OS thread, and the thread ends
+// together with the goroutine.
 func within[S any](m *Machine, open func() (S, error)) (s S, err error) {
 	done := make(chan struct{})
 	go func() {

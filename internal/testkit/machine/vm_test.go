@@ -22,10 +22,10 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 )
 
-// processor is a processor that qemu emulates.
+// processor describes a CPU architecture that qemu emulates.
 type processor struct {
-	name string // name of the architecture in Debian and in Go
-	user string // qemu-user program for building the file system; "" for the host's own architecture
+	name string // name of the architecture, which is the same in Debian and in Go
+	user string // qemu-user program that is needed to build the file system; "" for the architecture of the host
 	qemu []string
 	tty  string
 }
@@ -36,7 +36,8 @@ var processors = []processor{
 		user: "qemu-aarch64"},
 }
 
-// TestVM checks memory limits on a real kernel: an agent trains a model of 4 MB over TLS within 40 MB.
+// TestVM checks memory limits on a real kernel. An agent must be able to train a model of 4 MB over TLS with a memory
+// limit of 40 MB.
 func TestVM(t *testing.T) {
 	for _, p := range processors {
 		t.Run(p.name, func(t *testing.T) {
@@ -73,13 +74,13 @@ func TestVM(t *testing.T) {
 	}
 }
 
-// told returns the lines of the console that the test in the machine wrote.
+// told returns the lines that the test inside the machine has written to the console.
 func told(console string) string {
 	return strings.Join(regexp.MustCompile(`TEST .*`).FindAllString(console, -1), "\n")
 }
 
-// boot boots a machine from memory with additional files. It returns the console output after the machine has powered
-// off.
+// boot boots a machine whose file system is in memory and contains additional files. It returns the console output
+// after the machine has powered off.
 func (p processor) boot(t *testing.T, files string) string {
 	t.Helper()
 	root := p.rootfs(t)
@@ -114,7 +115,7 @@ func (p processor) boot(t *testing.T, files string) string {
 			"-append", "console="+p.tty+" rdinit=/sbin/init systemd.show_status=false loglevel=3 mitigations=off")...)
 	var console bytes.Buffer
 	qemu.Stdout, qemu.Stderr = &console, &console
-	if testing.Verbose() { // A run takes minutes, so show the progress.
+	if testing.Verbose() { // a run takes minutes, so show the progress
 		both := io.MultiWriter(&console, os.Stderr)
 		qemu.Stdout, qemu.Stderr = both, both
 	}
@@ -124,7 +125,7 @@ func (p processor) boot(t *testing.T, files string) string {
 	return console.String()
 }
 
-// rootfs returns Debian for the processor, with a kernel in /boot.
+// rootfs returns the folder of a Debian root file system for the processor, with a kernel in /boot.
 func (p processor) rootfs(t *testing.T) string {
 	t.Helper()
 	if p.user != "" {
@@ -138,14 +139,14 @@ func (p processor) rootfs(t *testing.T) string {
 		}
 	}
 	kernel := "linux-image-cloud-" + p.name
-	// The kernel package is only unpacked, not installed: an initrd and modules are not needed.
+	// The kernel package is only unpacked and not installed, because no initrd and no kernel modules are needed.
 	return debian(t, release+"-vm-"+p.name, "--arch="+p.name,
 		`--customize-hook=chroot "$1" sh -ec 'cd /tmp; apt-get download $(apt-cache depends `+kernel+` | sed -n "s/.*Depends: \(linux-image\)/\1/p")`+
 			`; dpkg-deb --fsys-tarfile linux-image-*.deb | tar --extract --directory=/ --wildcards "./boot/vmlinuz-*"; rm linux-image-*.deb'`)
 }
 
 // vmFiles returns a folder with the additional files of the machine: the programs, a broker with TLS, a federation with
-// a model of 4 MB, and a test that starts at boot.
+// a model of 4 MB, and a test script that starts at boot.
 func vmFiles(t *testing.T, arch string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -203,7 +204,7 @@ func vmFiles(t *testing.T, arch string) string {
 	return dir
 }
 
-// atBoot makes a machine with the files of dir run a script of testdata at boot.
+// atBoot adds files to the folder dir that make a machine run a script from testdata at boot.
 func atBoot(t *testing.T, dir, script string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", script))
@@ -227,8 +228,8 @@ func atBoot(t *testing.T, dir, script string) {
 	}
 }
 
-// TestCage checks the confinement of trainers by an agent that runs as root, and by an agent that runs in a service
-// with a delegated control group.
+// TestCage checks the sandbox of external trainers. It runs the agent as root, and as a service with a delegated
+// control group.
 func TestCage(t *testing.T) {
 	p := processors[0]
 	skipWithoutPrograms(t, p.qemu[0], "cpio", "go")

@@ -30,7 +30,7 @@ type Options struct {
 	// filters, like mqtt.Session does.
 	Refuse func(clientID, filter string) bool
 	// ServeStaleRetained reports whether a new subscriber receives the previous retained message of a topic instead of
-	// the newest. It simulates a cluster node with outdated data.
+	// the newest. ServeStaleRetained simulates a cluster node with outdated data.
 	ServeStaleRetained func(clientID, topic string) bool
 	// MailboxMessages and MailboxBytes limit the queue of undelivered events of each connection. Zero means the
 	// default: 1024 messages and 8 MiB.
@@ -100,8 +100,8 @@ func (b *Broker) newConn(clientID string) *Conn {
 	}
 }
 
-// bringUp establishes the link of connection c and disconnects any other connection with the same client id. It does
-// nothing if the link is already up.
+// bringUp establishes the link of connection c and disconnects any other connection with the same client id. bringUp
+// does nothing if the link is already up.
 func (b *Broker) bringUp(c *Conn) {
 	if c.up {
 		return
@@ -122,7 +122,7 @@ func (b *Broker) bringUp(c *Conn) {
 }
 
 // Disconnect simulates a lost connection of a client: the client receives LinkDown, undelivered messages are lost, and
-// the broker publishes the will. It does nothing if the client is not connected.
+// the broker publishes the will. Disconnect does nothing if the client is not connected.
 func (b *Broker) Disconnect(clientID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Conn is the connection of one client to a Broker. It implements mqtt.Conn.
+// Conn is the connection of one client to a Broker. Conn implements mqtt.Conn.
 type Conn struct {
 	broker  *Broker
 	id      string
@@ -99,8 +99,8 @@ func (c *Conn) requestFilter(filter string) {
 	})
 }
 
-// clearRefusal removes the refusal of a filter and reports that the refusal has ended. It does nothing if the filter is
-// not refused.
+// clearRefusal removes the refusal of a filter and reports that the refusal has ended. clearRefusal does nothing if the
+// filter is not refused.
 func (c *Conn) clearRefusal(filter string) {
 	if r := c.refused[filter]; r != nil {
 		r.retryTimer.Stop()

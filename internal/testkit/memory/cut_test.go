@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// TestNextLinkDoesNotWaitForWhatWasLost checks that a lost message does not delay messages on the next link.
+// TestNextLinkDoesNotWaitForWhatWasLost checks that a message that was lost with its connection does not delay messages
+// on the next connection.
 func TestNextLinkDoesNotWaitForWhatWasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		delay := time.Hour

@@ -16,7 +16,7 @@ type delivery struct {
 	message  mqtt.Message
 }
 
-// schedule is a heap of deliveries, ordered by due time and sequence number. It implements heap.Interface.
+// schedule is a heap of deliveries, ordered by due time and sequence number. schedule implements heap.Interface.
 type schedule struct {
 	seq  uint64
 	heap []delivery
@@ -57,7 +57,7 @@ func (b *Broker) scheduleDelivery(c *Conn, m mqtt.Message, delay time.Duration) 
 	}
 }
 
-// runDeliveries delivers messages when they are due. It returns when no scheduled delivery is left.
+// runDeliveries delivers messages when they are due. runDeliveries returns when no scheduled delivery is left.
 func (b *Broker) runDeliveries() {
 	for {
 		wait, ok := b.deliverDue()

@@ -116,7 +116,7 @@ func TestTakeover(t *testing.T) {
 		young := connect(t, b, "c", nil)
 		want(t, take(old), "down: "+memory.ErrTakenOver.Error())
 		want(t, take(watcher), "will=old")
-		b.Reconnect("c") // The client id refers to the newer connection, whose link is up.
+		b.Reconnect("c") // the client id refers to the newer connection, which is still connected
 		publish(t, watcher, "x", "1")
 		want(t, take(old))
 		want(t, take(young))

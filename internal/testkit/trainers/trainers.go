@@ -53,8 +53,8 @@ func Suite(t *testing.T, traits Traits, make func() training.Trainer) {
 	}
 }
 
-// tasks returns the tasks of the test cases by name: one for each kind of exchange, and one with mixing between
-// neighbours.
+// tasks returns the tasks of the test cases by name: one task for each kind of exchange, and one task with mixing
+// between neighbours.
 func tasks() map[string]wire.Task {
 	of := func(change func(t *wire.Task)) wire.Task {
 		t := wire.Task{
@@ -166,15 +166,15 @@ func (s *trainerTest) testUpdateSize() {
 		s.Errorf("after the steps x is %v, and the base %v", x, base)
 	}
 	s.checkedOutcome(b, base, x, s.maxLocalSteps())
-	// With neighbours, a block has several outcomes, and the trainer must restart the step count after each one.
+	// With neighbours, a block has several outcomes, and the trainer must restart the step count after each outcome.
 	if s.problem.Task.Mixing.IntervalSteps > 0 {
 		s.takeLocalSteps(b, x, s.maxLocalSteps()+1, s.maxLocalSteps()+2)
 		s.checkedOutcome(b, x, x, 2)
 	}
 }
 
-// testStepByStep checks that taking local steps one at a time gives the same result as taking all steps at once. It is
-// skipped for tasks without mixing.
+// testStepByStep checks that taking local steps one at a time gives the same result as taking all steps at once.
+// testStepByStep is skipped for tasks without mixing.
 func (s *trainerTest) testStepByStep() {
 	if s.problem.Task.Mixing.IntervalSteps == 0 {
 		return

@@ -27,9 +27,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// mixed runs agents that mix over the broker and returns the cost of the given number of steps after a warm-up.
-// Messages to and from the coordinator stay in memory. Agents compute only one gradient per block, so that the cost is
-// mostly that of mixing.
+// mixed runs agents that mix over the broker, and returns the cost of the given number of steps after a warm-up.
+// Messages to and from the coordinator stay in memory. The agents compute only one gradient per block, so that the cost
+// is mostly the cost of mixing.
 func mixed(b *testing.B, at *site, graph shape, size, steps int, open bool) cost {
 	b.Helper()
 	uplink := memory.New(memory.Options{MailboxMessages: 1 << 16, MailboxBytes: 1 << 28})
@@ -66,7 +66,7 @@ type bench struct {
 	begin, end int
 	mu         sync.Mutex
 	began      cost
-	at         map[int]int // number of agents that have published `begin` or `end` snapshots, by this count
+	at         map[int]int // number of agents that have published `begin` or `end` snapshots; the key is begin or end
 	took       chan cost
 }
 
@@ -74,7 +74,7 @@ type bench struct {
 type watched struct {
 	mqtt.Conn
 	of        *bench
-	published int // only used by the goroutine of the block
+	published int // number of published snapshots; only the goroutine of the block uses it
 }
 
 func (w *watched) Publish(m mqtt.Message) error {

@@ -21,8 +21,8 @@ type ponger struct {
 	parts    int
 }
 
-// pinged runs pongers on the graph and returns the cost of the steps. Each step exchanges as many messages as mixing
-// does.
+// pinged runs pongers (plain paho clients) on the graph and returns the cost of the steps. Each step exchanges as many
+// messages as a step of mixing agents.
 func pinged(b *testing.B, at *site, graph shape, size, steps int) cost {
 	b.Helper()
 	all := make([]*ponger, agents)

@@ -43,14 +43,14 @@ func (l Load) ofCoordinator() Load {
 	return l
 }
 
-// ofBroker returns the part of a load that the broker handles.
+// ofBroker returns the part of a load that causes work for the broker.
 func (l Load) ofBroker() Load {
 	l.Rounds = 0
 	return l
 }
 
-// fit returns the non-negative unit costs with the smallest sum of squared relative errors. It solves repeatedly and
-// each time excludes the most negative unit cost.
+// fit returns the non-negative unit costs with the smallest sum of squared relative errors. fit solves the problem
+// repeatedly. After each solution, it excludes the kind of load with the most negative unit cost.
 func fit(loads []Load, took []float64) (Units, error) {
 	columns := func(l *Load) []float64 {
 		return []float64{l.Rounds, l.Hellos, l.Updates, l.Up + l.Down, l.Recipients}
@@ -146,8 +146,9 @@ func (c *Cluster) Cost(l Load, seconds float64) float64 {
 	return c.Broker.Cost(&l) + c.Connection.Idle*seconds
 }
 
-// solve fits the unit costs of the cluster after it subtracts the idle load of the nodes. It fits no cost per round,
-// because with one, the fitted cost per recipient varied between 0 and 20 µs from run to run.
+// solve fits the unit costs of the cluster after it has subtracted the idle load of the nodes. It does not fit a cost
+// per round, because with this additional unknown, the fitted cost per recipient varied between 0 and 20 µs from run to
+// run.
 func (c *Cluster) solve() (err error) {
 	var loads []Load
 	var took []float64

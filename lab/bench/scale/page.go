@@ -171,7 +171,7 @@ func (f *Fit) table() string {
 }
 
 // alone returns a text that lists, for several model sizes, how many participants the coordinator can serve per round
-// without aggregators. It assumes one round per minute.
+// without aggregators. alone assumes one round per minute.
 func (f *Fit) alone() string {
 	var out strings.Builder
 	for _, mb := range []float64{0.01, 0.1, 1, 10} {

@@ -29,7 +29,8 @@ func loadFit(t *testing.T) *Fit {
 	return &f
 }
 
-// TestPage compares docs/SCALE.md with the stored measurement, and checks the measurement's formula.
+// TestPage checks that docs/SCALE.md matches the stored measurement, and that the formula fitted to this measurement is
+// accurate enough.
 func TestPage(t *testing.T) {
 	f, path := loadFit(t), filepath.Join("..", "..", "..", "docs", "SCALE.md")
 	kept := *f
@@ -61,7 +62,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestFit checks that the fit recovers known units from loads with errors of 5 %, and that none is negative.
+// TestFit checks that the fit recovers known unit costs from loads with measurement errors of 5 %, and that no unit
+// cost is negative.
 func TestFit(t *testing.T) {
 	want, ofBroker := Units{Hello: 3e-4, Update: 1e-3, MB: 6e-3},
 		Units{Hello: 6e-5, Update: 1e-4, MB: 1e-3, Recipient: 2.5e-5}
@@ -100,7 +102,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestCheck checks that an inaccurate or undefined formula is reported.
+// TestCheck checks that the method check returns an error for a formula that is inaccurate or gives no number.
 func TestCheck(t *testing.T) {
 	right := Fit{Coordinator: Units{Update: 1e-3}, Broker: Units{Update: 1e-4},
 		Held: Sample{Load: Load{Updates: 1000}, Coordinator: 1, Broker: 0.1},

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// programs is set by TestMain.
+// programs is the folder with the compiled programs. TestMain sets it.
 var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", "..", ".."), &programs)) }

@@ -8,18 +8,19 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Classes describes data of two Gaussian classes γ = ±1 of equal probability with inputs h = γ·m_k + N(0, σ²I), where
-// every local step draws new samples. The risk is E ln(1 + exp(−γz)) + (ρ/2)‖w‖², with z = hᵀw for logistic regression
-// (lecture, eq. (15)) and z = w₁ᵀW₂h for the bilinear network (paper on second-order guarantees, eqs. (40)–(41)).
+// Classes describes samples of two Gaussian classes γ = ±1 of equal probability, with inputs h = γ·m_k + N(0, σ²I) for
+// agent k. Every local step draws new samples. The risk is E ln(1 + exp(−γz)) + (ρ/2)‖w‖². The score z is hᵀw for
+// logistic regression (lecture, eq. (15)), and w₁ᵀW₂h for the bilinear network (paper on second-order guarantees, eqs.
+// (40)–(41)).
 type Classes struct {
-	Means    [][]float64 // mean m_k of each agent
-	Variance float64     // σ²
-	Ridge    float64     // ρ
-	Hidden   int         // hidden units of the bilinear network; 0: logistic regression
+	Means    [][]float64 // mean m_k of class +1 for each agent k
+	Variance float64     // variance σ² of the inputs
+	Ridge    float64     // factor ρ of the ridge penalty
+	Hidden   int         // number of hidden units of the bilinear network; 0 means logistic regression
 }
 
-// SaddleMeans returns the class means of the experiment `saddle`. Element j of agent k's mean is (0.5 + k/(K−1))/√M +
-// 0.3 cos(2π(k+1)(j+1)/K) for K agents and M inputs.
+// SaddleMeans returns the class means of the experiment `saddle` for K agents and M inputs. Element j of the mean of
+// agent k is (0.5 + k/(K−1))/√M + 0.3 cos(2π(k+1)(j+1)/K).
 func SaddleMeans(agents, inputs int) [][]float64 {
 	means := make([][]float64, agents)
 	for k := range means {
@@ -36,7 +37,8 @@ func SaddleMeans(agents, inputs int) [][]float64 {
 	return means
 }
 
-// NewClasses returns a problem with one agent per class mean. weights may have any scale, and nil means equal weights.
+// NewClasses returns a problem with one agent per class mean. The weights of the agents may have any scale; nil means
+// equal weights.
 func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	inputs := len(c.Means[0])
 	model := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: spec.LossLogistic, Ridge: c.Ridge}

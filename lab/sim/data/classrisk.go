@@ -7,12 +7,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// aggregateClasses computes the aggregate risk J of Classes. Along u (w itself, or u = W₂ᵀw₁ of the bilinear network),
-// the margin γuᵀh is N(uᵀm_k, σ²‖u‖²) for both classes γ, so one numerical integration per agent gives the expected
-// loss.
+// aggregateClasses computes the aggregate risk J of Classes. The risk depends on the linear weights u, which are w
+// itself for logistic regression and W₂ᵀw₁ for the bilinear network. For both classes γ, the margin γuᵀh has the
+// distribution N(uᵀm_k, σ²‖u‖²). Therefore one numerical integration per agent gives the expected loss.
 type aggregateClasses struct {
 	Classes
-	share func(k int) float64 // p_k
+	share func(k int) float64 // normalised weight p_k of agent k
 }
 
 // quadraturePoints is the number of integration points. It gives an error below 1e-10 while the standard deviation of
@@ -65,7 +65,7 @@ func (a *aggregateClasses) margin(grad, u, at, weight []float64) float64 {
 	return total
 }
 
-// objective returns the aggregate risk without a minimiser, because none is known in closed form.
+// objective returns the aggregate risk. It sets no minimiser, because no closed form of the minimiser is known.
 func (a *aggregateClasses) objective() Objective {
 	at, weight := hermite()
 	ridge := func(w []float64) float64 {

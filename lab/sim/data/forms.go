@@ -84,7 +84,8 @@ func (f *QuadraticFile) Weights() []float64 {
 	})
 }
 
-// numberOfEachAgent returns number(a) for each agent, or nil if no agent specifies it.
+// numberOfEachAgent returns number(a) for each agent a. numberOfEachAgent returns nil if no agent specifies this
+// number.
 func numberOfEachAgent(agents []AgentQuadratic, number func(a *AgentQuadratic) (v float64, said bool)) (all []float64) {
 	some := false
 	for k := range agents {
@@ -138,9 +139,9 @@ func (a *AgentQuadratic) root(d int) ([]float64, error) {
 	return root, nil
 }
 
-// NewForms returns the problem of a file read by [ReadForms], with any step size, even one that diverges. F_k is the
-// squared risk of d rows √d·R_k with targets √d·R_k b_k, where RᵀR = A, so that the gradient over all rows is A_k(w −
-// b_k) up to rounding.
+// NewForms returns the problem of a file that [ReadForms] has read. It accepts any step size, even if the model then
+// diverges. The risk F_k is the squared risk of d rows √d·R_k with targets √d·R_k b_k, where RᵀR = A. Therefore the
+// gradient over all rows is A_k(w − b_k), up to rounding.
 func NewForms[T learner.Float](f *QuadraticFile, weights []float64) (*Problem[T], error) {
 	d := len(f.Agents[0].B)
 	held := make([]*learner.Samples[T], len(f.Agents))

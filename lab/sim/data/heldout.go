@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// HoldOut splits the rows of each agent like the agent's setting `evaluation.held_out`: it holds out the given share of
-// the rows, but at least one, from the end. It returns an error if an agent has only one row.
+// HoldOut splits the rows of each agent in the same way as the agent's setting `evaluation.held_out`. It holds out the
+// given share of the rows, from the end, but at least one row. It returns an error if an agent has only one row.
 func HoldOut[T learner.Float](held []*learner.Samples[T], share float64) (trained, out []*learner.Samples[T],
 	err error) {
 	for k, s := range held {

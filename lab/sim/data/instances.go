@@ -6,13 +6,13 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Regression describes the regression problem in section 4 of the FedDec paper. The risk of agent i is F_i(z) =
-// (1/M)‖X_i z − Y_i‖², where the elements of X_i are N(0, Deviation²), Y_i = c_i(v + cos v), v = X_i 𝟙 and c_i = Base^i
-// for i = 1 … n.
+// Regression describes the regression problem in section 4 of the FedDec paper. The risk of agent i = 1 … n is F_i(z) =
+// (1/M)‖X_i z − Y_i‖². The elements of the features X_i are N(0, Deviation²). The targets are Y_i = c_i(v + cos v),
+// with v = X_i 𝟙 and c_i = Base^i.
 type Regression struct {
-	Inputs    int     // d
-	Rows      int     // M
-	Deviation float64 // standard deviation of X_i; 0.25 in the FedDec paper
+	Inputs    int     // number of features (d in the FedDec paper)
+	Rows      int     // number of rows per agent (M in the FedDec paper)
+	Deviation float64 // standard deviation of the elements of X_i; 0.25 in the FedDec paper
 	Base      float64 // base of the factors c_i; 2 in the FedDec paper
 }
 
@@ -41,15 +41,15 @@ func regressionRows[T learner.Float](r Regression, agents int, seed uint64) []*l
 	return held
 }
 
-// Quadratics describes the clients' risks F_i(x) = ½(x − c_i)ᵀA(x − c_i) of the experiment `bound`, with the diagonal
-// matrix A = diag(Eigenvalues). The gradients are exact, and any noise is added by the algorithm.
+// Quadratics describes clients with the risks F_i(x) = ½(x − c_i)ᵀA(x − c_i) of the experiment `bound`. The matrix A =
+// diag(Eigenvalues) is diagonal. The gradients are exact; if there is noise, the algorithm adds it.
 type Quadratics struct {
 	Eigenvalues []float64
 	Centres     [][]float64 // centre c_i of each client
 	Start       []float64   // initial model x_0; nil means 0
 }
 
-// BoundCentres returns the centres c_i[j] = 2 sin(1.3(i+1)(j+1)) of the experiment `bound`.
+// BoundCentres returns the centres of the experiment `bound`: element j of centre i is 2 sin(1.3(i+1)(j+1)).
 func BoundCentres(agents, inputs int) [][]float64 {
 	centres := make([][]float64, agents)
 	for i := range centres {
@@ -61,8 +61,8 @@ func BoundCentres(agents, inputs int) [][]float64 {
 	return centres
 }
 
-// NewQuadratics returns an instance of q. F_i is the squared risk of d rows √(d·A_jj)·e_j with targets
-// √(d·A_jj)·c_i[j], so that the gradient over all rows is A(x − c_i).
+// NewQuadratics returns a problem with the risks that q describes. The risk F_i is the squared risk of d rows
+// √(d·A_jj)·e_j with targets √(d·A_jj)·c_i[j]. Therefore the gradient over all rows is A(x − c_i).
 func NewQuadratics[T learner.Float](q Quadratics, weights []float64) (*Problem[T], error) {
 	d := len(q.Eigenvalues)
 	held := make([]*learner.Samples[T], len(q.Centres))
@@ -82,17 +82,17 @@ func NewQuadratics[T learner.Float](q Quadratics, weights []float64) (*Problem[T
 	return p, nil
 }
 
-// Toy describes the classifier in section 3.1 of Renard's notes: a linear model with loss (ŷ − y)² for two Gaussian
-// classes y = ±1 around ±Mean. The rows are stored.
+// Toy describes the classifier in section 3.1 of Renard's notes: a linear model with the squared loss (ŷ − y)² for two
+// Gaussian classes y = ±1 with means ±Mean. The rows are drawn once and stored.
 type Toy struct {
 	Mean     []float64
 	Variance float64
-	Rows     int     // rows per agent
-	Skew     float64 // share of y = +1 rises from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last
+	Rows     int     // number of rows per agent
+	Skew     float64 // the share of class +1 rises from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last agent
 }
 
-// NewToy returns an instance whose rows are scaled by √2, as in [NewRegression], which does not change the sign of a
-// score. The additional metric `accuracy` is computed over the rows of all agents.
+// NewToy returns a problem with the rows that t describes, scaled by √2 as in [NewRegression]. The scaling does not
+// change the sign of a score. The additional metric `accuracy` is computed over the rows of all agents.
 func NewToy[T learner.Float](t Toy, agents int, weights []float64, seed uint64) (*Problem[T], error) {
 	d := len(t.Mean)
 	held := make([]*learner.Samples[T], agents)

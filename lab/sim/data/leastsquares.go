@@ -12,9 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// NewSquares returns a least-squares problem of stored rows with a linear model without bias and ridge ρ, whose
-// aggregate risk Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. It returns an error if an agent has no rows
-// or rows whose squares are not finite.
+// NewSquares returns a least-squares problem with stored rows, for a linear model without bias and with ridge penalty
+// ρ. The aggregate risk Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. NewSquares returns an error if an
+// agent has no rows, or rows whose squares are not finite.
 func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weights []float64) (*Problem[T], error) {
 	p, err := NewHeld(learner.Architecture{Inputs: held[0].FeatureCount(), Outputs: 1, Risk: spec.LossSquared,
 		Ridge: ridge},
@@ -47,8 +47,8 @@ func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weig
 	return p, nil
 }
 
-// NewHeld returns a problem of stored rows for any model, without properties of the aggregate risk. It returns an error
-// if there are no agents or an agent has no rows.
+// NewHeld returns a problem with stored rows for any model. It does not compute any property of the aggregate risk. It
+// returns an error if there are no agents or if an agent has no rows.
 func NewHeld[T learner.Float](model learner.Architecture, held []*learner.Samples[T]) (*Problem[T], error) {
 	if len(held) == 0 {
 		return nil, errors.New("no agents")
@@ -81,9 +81,9 @@ func hessian[T learner.Float](s *learner.Samples[T], ridge float64) *mat.SymDens
 	return h
 }
 
-// solveRows returns the minimiser of the aggregate risk with the smallest norm, by a singular value decomposition of
-// all rows, scaled by √(p_k/n_k). Normal equations would lose precision, because targets differ by powers of two
-// (FedDec paper, section 4).
+// solveRows returns the minimiser of the aggregate risk; if there are several, it returns the minimiser with the
+// smallest norm. It uses a singular value decomposition of all rows, scaled by √(p_k/n_k). The normal equations would
+// lose precision, because the targets differ by powers of two (FedDec paper, section 4).
 func solveRows[T learner.Float](held []*learner.Samples[T], ridge float64, share func(k int) float64) (w []float64,
 	minimum float64) {
 	n, rows := held[0].FeatureCount(), 0

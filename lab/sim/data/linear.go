@@ -8,28 +8,30 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Linear describes the model γ = hᵀw_k⁰ + v with regressors h ~ N(0, R_k), noise v ~ N(0, σ_v,k²) and the risk ½E(γ −
-// hᵀw)² (lecture, eqs. (82)–(83), and ch. 5, eq. (5.66)). R_k is diagonal, and every local step draws new samples.
+// Linear describes agents whose samples follow the linear model γ = hᵀw_k⁰ + v, with regressors h ~ N(0, R_k) and noise
+// v ~ N(0, σ_v,k²). The risk is ½E(γ − hᵀw)² (lecture, eqs. (82)–(83); Vlaski and Sayed, chapter 5, eq. (5.66)). The
+// covariance R_k is diagonal. Every local step draws new samples.
 type Linear struct {
-	Inputs int // M
-	// regressor variances: one row for all agents or one per agent, each with one number for all coordinates or one per
-	// coordinate
+	Inputs int // number of features (M)
+	// Regressors contains the variances of the regressors. It has one row for all agents, or one row per agent. Each
+	// row has one number for all coordinates, or one number per coordinate.
 	Regressors [][]float64
-	Noise      []float64   // noise variance: one for all agents or one per agent
+	Noise      []float64   // variance of the noise: one number for all agents, or one number per agent
 	Optima     [][]float64 // optimum w_k⁰ of each agent; nil draws them from N(Centre, Spread·I)
-	Centre     []float64   // mean of drawn optima: one number, or one per coordinate
-	Spread     float64     // σ_w²
+	// mean of randomly drawn optima: one number for all coordinates, or one number per coordinate
+	Centre []float64
+	Spread float64 // variance σ_w² of randomly drawn optima
 }
 
-// maxStoredOptima is the number of coordinates up to which drawn optima are stored. Larger sets are redrawn when
-// needed.
+// maxStoredOptima is the maximum number of coordinates for which randomly drawn optima are stored. If there are more
+// coordinates, the optima are drawn again whenever they are needed.
 const maxStoredOptima = 1 << 20
 
-// linear is an instance of Linear with a seed.
+// linear is an instance of Linear, which is determined by a seed.
 type linear struct {
 	Linear
 	seed  uint64
-	table []float64 // stored optima, row by row; nil if drawn when needed
+	table []float64 // stored optima, row by row; nil if the optima are drawn whenever they are needed
 }
 
 // optimum stores the optimum w_k⁰ of agent k in dst.
@@ -81,7 +83,7 @@ func newLinear(given Linear, agents int, seed uint64) *linear {
 	return l
 }
 
-// elementOrOnly returns list[j], or the only element if the list has one.
+// elementOrOnly returns list[j]. If the list has only one element, it returns that element.
 func elementOrOnly(list []float64, j int) float64 {
 	if len(list) == 1 {
 		return list[0]
@@ -96,8 +98,8 @@ func (l *linear) regressors(k int) []float64 {
 	return l.Regressors[k]
 }
 
-// NewLinear returns an instance for the given number of agents. weights may have any scale, and nil means equal
-// weights.
+// NewLinear returns an instance of a linear problem for the given number of agents. The weights of the agents may have
+// any scale; nil means equal weights.
 func NewLinear[T learner.Float](given Linear, agents int, weights []float64, seed uint64) *Problem[T] {
 	l := newLinear(given, agents, seed)
 	objective := l.aggregate(agents, weights).objective()
@@ -114,7 +116,7 @@ func NewLinear[T learner.Float](given Linear, agents int, weights []float64, see
 		Loader: func(pcg *rand.PCG) Loader[T] {
 			s := &linearStream[T]{normals: newNormals(pcg), optimum: make([]float64, l.Inputs),
 				deviation: make([]float64, l.Inputs)}
-			// all agents have the same distribution
+			// In this case, all agents have the same distribution.
 			same := l.Optima == nil && l.Spread == 0 && len(l.Regressors) == 1 && len(l.Noise) == 1
 			return func(k int) Local[T] {
 				if !same || !s.set {
@@ -134,8 +136,8 @@ func largest(diagonal []float64) float64 {
 	return most
 }
 
-// aggregate returns the aggregate risk J = Σ p_k (½σ_v,k² + ½(w − w_k⁰)ᵀR_k(w − w_k⁰)). Its minimiser is the mean of
-// the agents' optima w_k⁰, weighted by p_k R_k.
+// aggregate returns the aggregate risk J(w) = Σ p_k (½σ_v,k² + ½(w − w_k⁰)ᵀR_k(w − w_k⁰)). The minimiser of J is the
+// mean of the agents' optima w_k⁰, weighted by the matrices p_k R_k.
 func (l *linear) aggregate(agents int, weights []float64) *quadratic {
 	n := l.Inputs
 	hessian, pulled, square := make([]float64, n), make([]float64, n), make([]float64, n)
@@ -159,8 +161,8 @@ func (l *linear) aggregate(agents int, weights []float64) *quadratic {
 	return q
 }
 
-// shares returns a function that returns the normalised weight of agent k. weights may have any scale, and nil means
-// equal weights.
+// shares returns a function that returns the normalised weight of agent k. The given weights may have any scale; nil
+// means equal weights.
 func shares(weights []float64, agents int) func(k int) float64 {
 	if weights == nil {
 		return func(int) float64 { return 1 / float64(agents) }
@@ -197,7 +199,7 @@ func (s *linearStream[T]) Sample(x []T) T {
 	deviation, optimum := s.deviation[:len(x)], s.optimum[:len(x)]
 	for j := range x {
 		u := pcg.Uint64()
-		// This is the method next, inlined because a call would take half of the time of a draw.
+		// This code is the method next, inlined, because a call would take half of the time of a draw.
 		z, ok := quickNormal(u)
 		if !ok {
 			z = s.other(u)

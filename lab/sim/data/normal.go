@@ -5,9 +5,10 @@ import (
 	"math/rand/v2"
 )
 
-// normals generates exactly the numbers of rand.NormFloat64, but faster, without interface calls. It implements the two
-// common cases of the ziggurat algorithm, in which a strip accepts the number at once (99 %) or a second draw decides
-// clearly, and calls NormFloat64 in all other cases.
+// normals generates exactly the same numbers as rand.NormFloat64, but faster, because it makes no interface calls. It
+// implements the two common cases of the ziggurat algorithm. In the first case (99 %), a strip accepts the number
+// immediately. In the second case, a second random number gives a clear decision. In all other cases, it calls
+// NormFloat64.
 type normals struct {
 	pcg           *rand.PCG
 	drawn         [2]uint64 // saved random bits that NormFloat64 must read again
@@ -34,7 +35,7 @@ func (n *normals) next() float64 {
 func (n *normals) other(u uint64) float64 {
 	for {
 		i := u >> 32 % uint64(len(strips))
-		if i == 0 { // the tail
+		if i == 0 { // tail of the distribution
 			n.drawn[1], n.repeatedDraws = u, 1
 			return n.slow.NormFloat64()
 		}
@@ -53,7 +54,7 @@ func (n *normals) other(u uint64) float64 {
 	}
 }
 
-// repeated is a random source that returns the saved values of normals before new ones.
+// repeated is a random source that returns the saved values of normals before new values.
 type repeated normals
 
 // Uint64 implements rand.Source.
@@ -65,13 +66,13 @@ func (r *repeated) Uint64() uint64 {
 	return r.pcg.Uint64()
 }
 
-// strip is a horizontal strip of the ziggurat algorithm. It accepts the number j·width immediately if |j| < least.
+// strip is a horizontal strip of the ziggurat algorithm. The number j·width is accepted immediately if |j| < least.
 type strip struct {
 	width float64
 	least uint32
 }
 
-// quickNormal returns the number for the random bits u. ok is false if the strip does not accept the number
+// quickNormal returns the number that belongs to the random bits u. ok is false if the strip does not accept the number
 // immediately.
 func quickNormal(u uint64) (z float64, ok bool) {
 	j, s := int32(u), &strips[u>>32%uint64(len(strips))]
@@ -79,7 +80,7 @@ func quickNormal(u uint64) (z float64, ok bool) {
 	return float64(j) * s.width, uint32((j^sign)-sign) < s.least
 }
 
-// strips contains the strips that NormFloat64 uses. They are determined by calls of NormFloat64.
+// strips contains the strips that NormFloat64 uses. The program finds their limits by calls of NormFloat64.
 var strips = func() (all [128]strip) {
 	for i := range all {
 		s := &all[i]
@@ -95,7 +96,7 @@ var strips = func() (all [128]strip) {
 
 // wedge is the part of a strip that contains the curve exp(−x²/2), between the strip's upper and lower edges.
 type wedge struct {
-	half      float64 // x²/2 at the point where the curve meets the lower edge
+	half      float64 // value of x²/2 at the point where the curve meets the lower edge
 	low, rise float64 // lower edge, and height of the strip
 }
 
@@ -111,19 +112,20 @@ var wedges = func() (all [len(strips)]wedge) {
 	return all
 }()
 
-// below reports whether the point at x, whose height the second draw determines, is below the curve exp(−x²/2). sure is
-// false if the point is so close to the curve that the float32 rounding in NormFloat64 decides.
+// below reports whether the point at x is below the curve exp(−x²/2). The second random number determines the height of
+// the point. sure is false if the point is so close to the curve that the float32 rounding in NormFloat64 decides.
 func (w *wedge) below(x float64, second uint64) (below, sure bool) {
 	const near = 1e-6
 	y := w.low + w.rise*(float64(second<<11>>11)/(1<<53))
-	s := w.half - x*x/2                                // the curve is low·exp(s), with 0 ≤ s < 0.8
-	least := w.low * (1 + s*(1+s/2*(1+s/3*(1+s/4))))   // lower bound: Taylor series up to s⁴
-	most := least + w.low*s*s*s*s*s*(math.E/(2*3*4*5)) // upper bound: the rest of the series is below e·s⁵/5!
+	s := w.half - x*x/2                              // on the curve, the height is low·exp(s) with 0 ≤ s < 0.8
+	least := w.low * (1 + s*(1+s/2*(1+s/3*(1+s/4)))) // lower bound of the curve: Taylor series up to s⁴
+	// upper bound of the curve: the rest of the series is below e·s⁵/5!
+	most := least + w.low*s*s*s*s*s*(math.E/(2*3*4*5))
 	return y < least-near, y < least-near || y > most+near
 }
 
-// trialNormFloat64 calls NormFloat64 with random bits that select strip i and the number j. It also reports whether
-// NormFloat64 used only these bits.
+// trialNormFloat64 calls NormFloat64 with random bits that select strip i and the number j. trialNormFloat64 also
+// reports whether NormFloat64 used only these bits.
 func trialNormFloat64(i int, j uint32) (float64, bool) {
 	t := trial{uint64(i)<<32 | uint64(j), 0}
 	z := rand.New(&t).NormFloat64()

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestNormals compares the draws with math/rand/v2, bit for bit, including subsequent draws.
+// TestNormals checks that the generated numbers are bit-for-bit equal to the numbers of math/rand/v2, including draws
+// of other kinds that follow.
 func TestNormals(t *testing.T) {
 	var a, b rand.PCG
 	for seed := range uint64(100) {
@@ -89,7 +90,8 @@ func TestWedges(t *testing.T) {
 	}
 }
 
-// scripted is a source that returns these numbers, then a number that is accepted at once.
+// scripted is a random source that returns the given numbers, and then a number that the ziggurat algorithm accepts
+// immediately.
 type scripted []uint64
 
 func (s *scripted) Uint64() uint64 {

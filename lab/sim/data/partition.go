@@ -11,20 +11,21 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Partition is the way in which the rows of a table are distributed to the agents.
+// Partition is the method by which the rows of a table are distributed to the agents.
 type Partition string
 
 // Ways to distribute rows.
 const (
 	PartitionColumn  Partition = "column"  // a column names the agent of each row
-	PartitionUniform Partition = "uniform" // shuffled; agents have the same distribution
+	PartitionUniform Partition = "uniform" // rows are shuffled, so that all agents have the same distribution
 	// PartitionDirichlet draws the agents' shares of each class from a Dirichlet distribution.
 	PartitionDirichlet Partition = "dirichlet"
-	PartitionShards    Partition = "shards" // sorted by target and cut; each agent receives a few pieces
+	// rows are sorted by target and cut into pieces; each agent receives a few pieces
+	PartitionShards Partition = "shards"
 )
 
-// deal returns the row numbers of each of K agents; each agent has at least one row. y holds the targets. classes is
-// the number of labels, or 0 for numeric targets.
+// deal returns the row numbers of each of the K agents. Each agent has at least one row. y contains the targets of the
+// rows. classes is the number of classes, or 0 for numeric targets.
 func (s *Spec) deal(y []float64, classes, agents int, rng *rand.Rand) ([][]int, error) {
 	if len(y) < agents {
 		return nil, &spec.FieldError{Key: "agents",
@@ -48,9 +49,9 @@ func cut(list []int, n int) [][]int {
 	return parts
 }
 
-// byTarget returns the row numbers ordered by target.
+// byTarget returns the row numbers sorted by target. Rows with equal targets are in random order.
 func byTarget(y []float64, rng *rand.Rand) []int {
-	rows := rng.Perm(len(y)) // rows with equal targets are in random order
+	rows := rng.Perm(len(y)) // random order for rows with equal targets
 	slices.SortStableFunc(rows, func(a, b int) int {
 		switch {
 		case y[a] < y[b]:
@@ -78,7 +79,7 @@ func dealShards(y []float64, agents, shards int, rng *rand.Rand) ([][]int, error
 	return parts, nil
 }
 
-// bins is the number of equally large classes into which numeric targets are sorted.
+// bins is the number of equally large groups into which numeric targets are sorted.
 const bins = 10
 
 // dealDirichlet draws, for each class, the agents' shares q ~ Dirichlet(α, …, α) as normalised Gamma(α) variables. It
@@ -106,7 +107,8 @@ func dealDirichlet(y []float64, classes, agents int, alpha float64, rng *rand.Ra
 				total += shares[k]
 			}
 			if total == 0 {
-				total = math.Inf(1) // all shares underflowed: the class is not distributed and the draw is repeated
+				// all shares are zero after rounding, so no row of the class would be distributed; the draw is repeated
+				total = math.Inf(1)
 			}
 			from, sum := 0, 0.0
 			for k, q := range shares {

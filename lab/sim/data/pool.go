@@ -11,9 +11,10 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// newPooled is like [NewLinear], but draws a fixed number of samples (h, v) once, from which every agent draws
-// uniformly with γ = hᵀw_k⁰ + v, because drawing random numbers costs ten times as much as a local step. All agents
-// have the same R and σ_v², and the aggregate risk of the rows is exact.
+// newPooled returns a problem like [NewLinear], but it draws a fixed number of samples (h, v) only once. Every agent k
+// then draws uniformly from these samples and computes the target γ = hᵀw_k⁰ + v. This is faster, because drawing new
+// random numbers costs ten times as much as a local step. All agents have the same regressor covariance R and noise
+// variance σ_v². The aggregate risk of the drawn rows is known exactly.
 func newPooled[T learner.Float](given Linear, rows, agents int, weights []float64, seed uint64) *Problem[T] {
 	l := newLinear(given, agents, seed)
 	p := &pool[T]{linear: l, x: make([]T, rows*l.Inputs), v: make([]T, rows)}
@@ -45,7 +46,7 @@ type pool[T learner.Float] struct {
 	x, v []T
 }
 
-// shared returns one set of samples for all agents. It requires that all agents have the same optimum.
+// shared returns one set of samples for all agents. shared requires that all agents have the same optimum.
 func (p *pool[T]) shared() *learner.Samples[T] {
 	optimum, y := make([]float64, p.Inputs), make([]T, len(p.v))
 	p.optimum(optimum, 0)
@@ -75,7 +76,7 @@ func (p *pool[T]) loader(pcg *rand.PCG) Loader[T] {
 // poolStream draws the samples of one agent from the pool.
 type poolStream[T learner.Float] struct {
 	*pool[T]
-	at  []float64 // w_k⁰
+	at  []float64 // optimum w_k⁰ of the agent
 	rng *rand.Rand
 }
 
@@ -86,8 +87,9 @@ func (s *poolStream[T]) Sample(x []T) T {
 	return target(x, s.at, s.v[i])
 }
 
-// aggregate returns the exact aggregate risk for the moments H = mean hhᵀ and b = mean vh of the pooled rows, where J_k
-// = ½(w − w_k⁰)ᵀH(w − w_k⁰) − bᵀ(w − w_k⁰) + ½ mean v². The minimiser is w⁰ = Σp_k w_k⁰ + H⁻¹b.
+// aggregate returns the exact aggregate risk over the pooled rows. With the moments H = mean hhᵀ and b = mean vh of
+// these rows, the risk of agent k is J_k = ½(w − w_k⁰)ᵀH(w − w_k⁰) − bᵀ(w − w_k⁰) + ½ mean v². The minimiser is w⁰ =
+// Σp_k w_k⁰ + H⁻¹b.
 func (p *pool[T]) aggregate(agents int, weights []float64) *quadratic {
 	n := p.Inputs
 	h, b, square := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil), 0.0

@@ -93,8 +93,8 @@ func TestObjective(t *testing.T) {
 	}
 }
 
-// agree compares J and its gradient with the mean over the agents' own, computed from all their rows or many fresh
-// samples.
+// agree compares the aggregate risk J and its gradient with the mean of the risks and gradients of the agents. The
+// latter are computed from all rows of an agent, or from many new samples.
 func agree(t *testing.T, p *data.Problem[float64]) {
 	t.Helper()
 	model, err := learner.NewModel[float64](p.Model)
@@ -145,7 +145,8 @@ func drawn(s learner.SampleStream[float64], inputs, n int) *learner.Samples[floa
 	return learner.NewSamples(inputs, x, y)
 }
 
-// TestBilinearAgreesWithTheory compares the quadrature of the risk with the independent one of package theory.
+// TestBilinearAgreesWithTheory compares the risk, which is computed by numerical integration, with the risk of the
+// independent code in package theory.
 func TestBilinearAgreesWithTheory(t *testing.T) {
 	c := data.Classes{Means: data.SaddleMeans(100, 5), Variance: 1, Ridge: 0.1, Hidden: 3}
 	o := data.NewClasses[float64](c, nil).Objective
@@ -166,8 +167,8 @@ func TestBilinearAgreesWithTheory(t *testing.T) {
 	}
 }
 
-// TestAgentsAreMadeAgain checks that an agent has the same data each time, in any order. Its w_k⁰ must not depend on
-// whether the optima are stored.
+// TestAgentsAreMadeAgain checks that an agent has the same data each time they are generated, in any order of the
+// agents. The optimum w_k⁰ of an agent must not depend on whether the optima are stored.
 func TestAgentsAreMadeAgain(t *testing.T) {
 	small := data.NewLinear[float64](data.Linear{Inputs: 3, Regressors: [][]float64{{1}}, Noise: []float64{0},
 		Centre: []float64{1}, Spread: 1}, 10, nil, 5)
@@ -184,8 +185,8 @@ func TestAgentsAreMadeAgain(t *testing.T) {
 	}
 }
 
-// TestRowsOfFilters checks that a convolution without hidden layers and biases is not solved as least squares, and that
-// its risk and gradient are the model's.
+// TestRowsOfFilters checks that a convolution without hidden layers and biases is not treated as a least-squares
+// problem. The risk and the gradient of the problem must equal the risk and the gradient of the model.
 func TestRowsOfFilters(t *testing.T) {
 	model := learner.Architecture{Kind: spec.ModelConv1D, Inputs: 3, Outputs: 1, Activation: spec.ActivationTanh,
 		Risk:        spec.LossSquared,
@@ -206,7 +207,7 @@ func TestRowsOfFilters(t *testing.T) {
 	}
 }
 
-// TestFullSquares compares the loss (γ − hᵀw)² with ½(γ − hᵀw)² of the same rows scaled by √2.
+// TestFullSquares checks that the loss (γ − hᵀw)² equals the loss ½(γ − hᵀw)² of the same rows scaled by √2.
 func TestFullSquares(t *testing.T) {
 	x, y := []float64{1, 2, 0.5, -1, 3, 0.2}, []float64{1, -2, 0.5}
 	var twice [2][]float64

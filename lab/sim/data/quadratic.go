@@ -16,7 +16,8 @@ type quadratic struct {
 	minimum   float64
 }
 
-// times computes A(w − w⁰). It calls take with the index j, element j of the product, and element j of w − w⁰.
+// times computes the product A(w − w⁰). For each element j of the product, it calls take with j, the element, and
+// element j of w − w⁰.
 func (q *quadratic) times(w []float64, take func(j int, slope, away float64)) {
 	n := len(q.minimizer)
 	for j := range n {
@@ -27,7 +28,7 @@ func (q *quadratic) times(w []float64, take func(j int, slope, away float64)) {
 		}
 		slope, row := 0.0, q.full.RawSymmetric()
 		for i := range n {
-			// only the upper triangle is stored
+			// The matrix stores only its upper triangle.
 			slope += row.Data[min(i, j)*row.Stride+max(i, j)] * (w[i] - q.minimizer[i])
 		}
 		take(j, slope, away)
@@ -71,7 +72,7 @@ func (q *quadratic) objective() Objective {
 		values = eigenvalues(q.full)
 	}
 	o.StrongConvexity, o.Steepest = slices.Min(values), slices.Max(values)
-	if o.StrongConvexity < 1e-12*o.Steepest { // zero up to rounding: J is flat in some directions
+	if o.StrongConvexity < 1e-12*o.Steepest { // the eigenvalue is zero up to rounding, so J is flat in some directions
 		o.StrongConvexity = 0
 	}
 	return o

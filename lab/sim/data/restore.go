@@ -29,8 +29,8 @@ type Restored[T learner.Float] struct {
 	Held      []*learner.Samples[T]
 }
 
-// Restore returns the problem described by r. Without Held, Linear and Means, the agents have no data and all draws
-// must be replayed. Restore returns an error if the fields are inconsistent.
+// Restore returns the problem that r describes. If r has none of Held, Linear and Means, the agents have no data, and
+// all draws must be replayed. Restore returns an error if the fields are inconsistent.
 func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	if r.Weights != nil && len(r.Weights) != r.Agents {
 		return nil, fmt.Errorf("got %d weights for %d agents", len(r.Weights), r.Agents)
@@ -63,7 +63,7 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 			return nil, errors.New("the Hessian is not finite")
 		}
 		q := &quadratic{full: mat.NewSymDense(len(r.Minimizer), r.Hessian), minimizer: r.Minimizer, minimum: r.Minimum}
-		known := p.Objective // properties computed from the agents' rows
+		known := p.Objective // the properties of the risk that were computed from the agents' rows
 		p.Objective = q.objective()
 		p.Objective.Smoothness, p.Objective.Curvature = known.Smoothness, known.Curvature
 	case r.Means != nil:

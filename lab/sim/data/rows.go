@@ -11,9 +11,9 @@ import (
 // The computation takes cubic time for every agent.
 const quadraticMost = 200
 
-// NewRows returns a problem of stored rows for any model, with weights in any scale, where nil means equal weights. A
-// small least-squares problem has the same properties as in [NewSquares], and for all others only the risk and its
-// gradient over all rows are known.
+// NewRows returns a problem with stored rows for any model. The weights of the agents may have any scale; nil means
+// equal weights. A small least-squares problem has the same known properties as in [NewSquares]. For all other
+// problems, only the risk and its gradient over all rows are known.
 func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T],
 	error) {
 	linear := model.LayerCount() == 1 && !model.HasBias && model.ParameterCount() <= quadraticMost
@@ -83,8 +83,8 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 	return out
 }
 
-// Scores returns the metric `accuracy` for classification or `r2` for regression, evaluated on test. It returns nil for
-// a model without a target.
+// Scores returns the metric `accuracy` for classification or `r2` for regression, evaluated on test. Scores returns nil
+// for a model without a target.
 func Scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
 	if !model.HasTarget() {
 		return nil

@@ -2,8 +2,8 @@ package data
 
 import "math/rand/v2"
 
-// Mix hashes two keys into one, so that neighbouring seeds, rounds and agents have unrelated generators. It applies the
-// finaliser of SplitMix64 twice.
+// Mix hashes two keys into one key, so that the random generators of neighbouring seeds, rounds and agents are
+// unrelated. Mix applies the finaliser of the generator SplitMix64 twice.
 func Mix(a, b uint64) uint64 { return finalise(finalise(a+golden) + b*golden + golden) }
 
 const golden = 0x9e3779b97f4a7c15
@@ -14,8 +14,8 @@ func finalise(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Each constant is a purpose of random numbers. Every purpose has a separate generator, so that additional draws for
-// one do not change another.
+// Purposes of random numbers. Every purpose has a separate generator, so that additional draws for one purpose do not
+// change the draws for another purpose.
 const (
 	forOptima uint64 = iota + 1
 	forMeans
@@ -23,7 +23,8 @@ const (
 	forPartition
 )
 
-// source returns the generator for a purpose of an instance and an agent; k is 0 if no agent is involved.
+// source returns the random generator for a purpose in an instance. k is the index of the agent, or 0 if no agent is
+// involved.
 func source(seed, purpose uint64, k int) *rand.Rand {
 	return rand.New(rand.NewPCG(Mix(seed, purpose), Mix(purpose, uint64(k))))
 }

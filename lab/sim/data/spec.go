@@ -12,7 +12,7 @@ type Kind string
 
 // Kinds of problems.
 const (
-	KindLinear     Kind = "linear"     // Linear
+	KindLinear     Kind = "linear"     // linear model; see Linear
 	KindLogistic   Kind = "logistic"   // logistic regression on two Gaussian classes
 	KindBilinear   Kind = "bilinear"   // bilinear network on two Gaussian classes
 	KindRegression Kind = "regression" // regression problem of the FedDec paper
@@ -25,37 +25,43 @@ const (
 // Spec describes a problem in a configuration file. A kind of problem ignores the keys that it does not use.
 type Spec struct {
 	Kind Kind `yaml:"kind" json:"kind"`
-	// Fresh draws a new instance for every run; otherwise all runs share one instance.
+	// Fresh draws a new instance of the problem for every run. Otherwise all runs share one instance.
 	Fresh  bool `yaml:"fresh" json:"fresh"`
 	Inputs int  `yaml:"inputs" json:"inputs"` // number of features
-	// initial model; one number sets all elements; empty means the model's default
+	// Start is the initial model. A single number sets all elements of the model. If it is empty, the model's default
+	// is used.
 	Start Numbers `yaml:"start" json:"start"`
 
-	// linear: variance of the regressors, one number or one per coordinate
+	// RegressorVar is the variance of the regressors for the kind linear: one number, or one number per coordinate.
 	RegressorVar Numbers `yaml:"regressor_var" json:"regressor_var"`
 	// Regressors contains the regressor variances for the kind linear, one row per agent. If it is empty, RegressorVar
 	// applies to all agents.
 	Regressors [][]float64 `yaml:"regressors" json:"regressors"`
-	// linear: noise variance, one for all agents or one per agent
-	NoiseVar Numbers     `yaml:"noise_var" json:"noise_var"`
-	Optima   [][]float64 `yaml:"optima" json:"optima"` // linear: optimum of each agent; empty draws the optima
-	Centre   Numbers     `yaml:"centre" json:"centre"` // linear: mean of the optima; toy: mean of class +1
-	// linear: variance of the optima; toy: class imbalance, 0 to 1
+	// NoiseVar is the variance of the noise for the kind linear: one number for all agents, or one number per agent.
+	NoiseVar Numbers `yaml:"noise_var" json:"noise_var"`
+	// optimum of each agent, for the kind linear; empty means random optima
+	Optima [][]float64 `yaml:"optima" json:"optima"`
+	// mean of the optima for the kind linear; mean of class +1 for the kind toy
+	Centre Numbers `yaml:"centre" json:"centre"`
+	// Spread is the variance of the random optima for the kind linear, and the class imbalance (0 to 1) for the kind
+	// toy.
 	Spread float64 `yaml:"spread" json:"spread"`
-	// linear: number of rows shared by all agents; 0 means new samples
+	// Pool is the number of rows that all agents share, for the kind linear. Zero means that every local step draws new
+	// samples.
 	Pool int `yaml:"pool" json:"pool"`
 
 	// Means contains the class means for the kinds logistic and bilinear, one row per agent. If it is empty, the means
 	// of the experiment `saddle` apply.
 	Means [][]float64 `yaml:"means" json:"means"`
-	// logistic, bilinear, toy, blobs: variance of the features
+	// Variance is the variance of the features, for the kinds logistic, bilinear, toy and blobs.
 	Variance float64 `yaml:"variance" json:"variance"`
 
-	Rows      int     `yaml:"rows" json:"rows"`           // regression, toy: rows per agent; blobs: total rows
-	Deviation float64 `yaml:"deviation" json:"deviation"` // regression: standard deviation of the features
-	Base      float64 `yaml:"base" json:"base"`           // regression: base of the factors c_i = base^i
+	// rows per agent for the kinds regression and toy; total number of rows for the kind blobs
+	Rows      int     `yaml:"rows" json:"rows"`
+	Deviation float64 `yaml:"deviation" json:"deviation"` // standard deviation of the features, for the kind regression
+	Base      float64 `yaml:"base" json:"base"`           // base of the factors c_i = base^i, for the kind regression
 
-	Eigenvalues Numbers `yaml:"eigenvalues" json:"eigenvalues"` // quadratics: eigenvalues of the Hessian
+	Eigenvalues Numbers `yaml:"eigenvalues" json:"eigenvalues"` // eigenvalues of the Hessian, for the kind quadratics
 	// Centres contains the minimisers of the agents' risks for the kind quadratics, one row per agent. If it is empty,
 	// the centres of the experiment `bound` apply.
 	Centres [][]float64 `yaml:"centres" json:"centres"`
@@ -65,26 +71,30 @@ type Spec struct {
 	Quadratics string         `yaml:"quadratics" json:"quadratics,omitempty"`
 	Forms      *QuadraticFile `yaml:"-" json:"-"`
 
-	File string `yaml:"file" json:"file"` // csv: path of a plain or .gz file; its first line names the columns
+	// path of a plain or .gz file for the kind csv; its first line names the columns
+	File string `yaml:"file" json:"file"`
 	// HeldOut is the path of a CSV file with rows for evaluation, for the kind csv. If it is empty, models are
 	// evaluated on the rows of all agents.
 	HeldOut string `yaml:"held_out" json:"held_out"`
-	// OwnHeldOut is the share of each agent's last rows that are held out to evaluate the agent's personal model. It
-	// applies only to the kinds csv and blobs.
+	// OwnHeldOut is the share of each agent's last rows that are held out to evaluate the agent's personal model.
+	// OwnHeldOut applies only to the kinds csv and blobs.
 	OwnHeldOut float64  `yaml:"own_held_out" json:"own_held_out"`
-	Features   []string `yaml:"features" json:"features"` // csv: names of the feature columns
-	Target     string   `yaml:"target" json:"target"`     // csv: name of the target column
-	// Standardize scales each feature, and the target of a regression, to mean 0 and variance 1 over all agents. It
-	// applies to the kinds csv and blobs.
+	Features   []string `yaml:"features" json:"features"` // names of the feature columns, for the kind csv
+	Target     string   `yaml:"target" json:"target"`     // name of the target column, for the kind csv
+	// Standardize scales each feature, and the target of a regression, to mean 0 and variance 1 over all agents.
+	// Standardize applies to the kinds csv and blobs.
 	Standardize bool `yaml:"standardize" json:"standardize"`
 	// Model is the model for the kinds csv and blobs. The kind logistic reads only the ridge, and bilinear reads the
 	// ridge and the number of hidden units (default 3).
 	Model spec.Model `yaml:"model" json:"model"`
 
-	Partition Partition `yaml:"partition" json:"partition"` // csv, blobs
-	Device    string    `yaml:"device" json:"device"`       // partition column: name of the column with agent names
-	Alpha     float64   `yaml:"alpha" json:"alpha"`         // partition dirichlet: small values give uneven shares
-	Shards    int       `yaml:"shards" json:"shards"`       // partition shards: number of pieces per agent
+	// distribution of the rows to the agents, for the kinds csv and blobs
+	Partition Partition `yaml:"partition" json:"partition"`
+	// name of the column with the agent names, for the partition column
+	Device string `yaml:"device" json:"device"`
+	// parameter of the partition dirichlet; small values give uneven shares
+	Alpha  float64 `yaml:"alpha" json:"alpha"`
+	Shards int     `yaml:"shards" json:"shards"` // number of pieces per agent, for the partition shards
 }
 
 // DefaultSpec returns the problem of Lab #1 of the lecture, with homogeneous agents.
@@ -122,9 +132,9 @@ func (s *Spec) bilinearUnits() int {
 	return s.Model.HiddenUnits[0]
 }
 
-// Build returns the problem for a seed and a number of agents, which may be 0 if a table names the agents, or a
-// [*spec.FieldError] if a key is wrong. weights may have any scale and nil means equal weights, whereas byRows makes
-// weights proportional to the agents' rows.
+// Build returns the problem that s describes, for a seed and a number of agents. The number may be 0 if a table names
+// the agents. The weights of the agents may have any scale; nil means equal weights. If byRows is set, each agent's
+// weight is proportional to its number of rows. If a key is invalid, the error is a [*spec.FieldError].
 func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
 	if err := checkWeights(weights, agents); err != nil && agents > 0 {
 		return nil, err

@@ -21,7 +21,8 @@ type table[T learner.Float] struct {
 	devices []string // agent name of each row; nil unless a column contains the names
 }
 
-// readTable reads a CSV file in the same way as an agent. With withDevices it also reads the column of agent names.
+// readTable reads a CSV file in the same way as an agent. If withDevices is set, it also reads the column with the
+// agent names.
 func readTable[T learner.Float](s *Spec, path string, withDevices bool) (t *table[T], err error) {
 	t = &table[T]{}
 	t.samples, err = sources.ReadCSVFile[T](path, s.Features, s.Target)
@@ -68,8 +69,8 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 	}
 }
 
-// newBlobs draws rows of Gaussian classes labelled 0, 1, … The centre of each class is N(0, I); its rows spread around
-// it.
+// newBlobs draws rows of Gaussian classes with the labels 0, 1, … The centre of each class is drawn from N(0, I). The
+// rows of a class are normally distributed around the centre.
 func newBlobs[T learner.Float](s *Spec, rng *rand.Rand) *table[T] {
 	centres := make([]float64, s.Model.Classes*s.Inputs)
 	for j := range centres {

@@ -55,7 +55,7 @@ func TestTableByColumn(t *testing.T) {
 			t.Errorf("%s has %d rows", label, n)
 		}
 	}
-	x, y := load(0).Samples.Row(1) // east has rows 0, 6, 12, …
+	x, y := load(0).Samples.Row(1) // the agent east has the rows 0, 6, 12, …
 	if x[0] != float32(math.Sin(6)) || y != 2 {
 		t.Errorf("row 1 of east is %v, %v", x, y)
 	}
@@ -68,8 +68,8 @@ func TestTableByColumn(t *testing.T) {
 	}
 }
 
-// TestPartitions checks that each row belongs to one agent and that the partitions differ in the similarity of the
-// agents.
+// TestPartitions checks that each row belongs to exactly one agent. It also checks for each partition how similar the
+// data of the agents are.
 func TestPartitions(t *testing.T) {
 	s := tableSpec(t)
 	s.Model.Kind, s.Model.Classes = spec.ModelSoftmax, 4

@@ -26,7 +26,7 @@ func (v *validator) numbers(key string, list []float64, lengths ...int) {
 	}
 }
 
-// positive reports an error unless all numbers are finite and > 0 or, if strict is false, ≥ 0.
+// positive reports an error unless all numbers are finite and positive. If strict is false, zero is also allowed.
 func (v *validator) positive(key string, strict bool, list ...float64) {
 	for _, x := range list {
 		if strict {
@@ -50,7 +50,7 @@ func (v *validator) atLeast(key string, n, least int) {
 	v.need(n >= least, key, "is %d; want at least %d", n, least)
 }
 
-// or formats lengths like "1 or 10".
+// or formats a list of lengths as text, for example "1 or 10".
 func or(lengths []int) string {
 	slices.Sort(lengths)
 	lengths = slices.Compact(lengths)
@@ -61,7 +61,7 @@ func or(lengths []int) string {
 	return text
 }
 
-// maxModel is the maximum number of inputs, hidden units and rows. It catches mistyped values.
+// maxModel is the maximum number of inputs, hidden units and rows. maxModel catches mistyped values.
 const maxModel = 65536
 
 // Validate returns an error that joins a [*spec.FieldError] for every invalid value. agents is the number of agents, or
