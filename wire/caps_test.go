@@ -47,7 +47,7 @@ type claim struct {
 	name, form, golden string
 	after              string // bytes before the field; the field follows their first occurrence
 	value              uint32
-	size               int // size of the field: 2 or 4
+	size               int // size of the field in bytes: 2 or 4
 	want               string
 }
 

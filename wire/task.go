@@ -78,7 +78,8 @@ type TrainingSettings struct {
 	// always.
 	LocalStepProbability float64
 	GradientNoise        spec.GradientNoise
-	// StepSize is the constant step size μ; 0 means 2/(StrongConvexity·(StepSizeDecayOffset + t)).
+	// StepSize is the constant step size μ of the local steps. 0 means that local step t has the decreasing step size
+	// 2/(StrongConvexity·(StepSizeDecayOffset + t)).
 	StepSize            float64
 	StrongConvexity     float64
 	StepSizeDecayOffset float64
