@@ -16,11 +16,10 @@ const (
 	OptionAggregationRule OptionName = "aggregation.rule"
 	OptionServerOptimizer OptionName = "server_optimizer.name"
 	OptionNormalize       OptionName = "step_size.normalize"
-	// option whose value 0 means endless mixing blocks, which continue across rounds
-	OptionServerEvery OptionName = "mixing.server_every"
-	OptionProximal    OptionName = "proximal"
-	OptionCodec       OptionName = "codec" // codec of updates
-	OptionModelKind   OptionName = "model.kind"
+	OptionServerEvery     OptionName = "mixing.server_every" // 0 means endless mixing blocks that continue across rounds
+	OptionProximal        OptionName = "proximal"
+	OptionCodec           OptionName = "codec" // codec of updates
+	OptionModelKind       OptionName = "model.kind"
 	// method for personal layers; "none" if no layers are personal.
 	OptionPersonal OptionName = "personal.method"
 	OptionFinetune OptionName = "finetune.steps"

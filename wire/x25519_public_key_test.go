@@ -16,8 +16,8 @@ import (
 func TestWeakPeerKeys(t *testing.T) {
 	p := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
 	// Let A be the curve's coefficient 486662. If a point P has the coordinate u, its double 2P has the coordinate
-	// (u² − 1)² / (4 (u³ + A u² + u)). A point of order 2 has u = 0. A point of order 4 has u = ±1 (one is on the curve,
-	// one on its twist). If P has order 8, 2P has the coordinate ±1, so (u² − 1)² = ±4 (u³ + A u² + u), which is
+	// (u² − 1)² / (4 (u³ + A u² + u)). A point of order 2 has u = 0. A point of order 4 has u = ±1 (one is on the
+	// curve, one on its twist). If P has order 8, 2P has the coordinate ±1, so (u² − 1)² = ±4 (u³ + A u² + u), which is
 	// u⁴ ∓ 4u³ − (2 ± 4A) u² ∓ 4u + 1 = 0. With z = u + 1/u this becomes z² ∓ 4z − 4 ∓ 4A = 0.
 	us := []*big.Int{big.NewInt(1), new(big.Int).Sub(p, big.NewInt(1))}
 	for _, sign := range []int64{1, -1} {

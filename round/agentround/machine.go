@@ -48,9 +48,8 @@ type Machine struct {
 	lastHelloRows          uint64 // number of rows in the last hello
 	rowsKnownToCoordinator uint64 // number of rows that the coordinator last acknowledged; 0 means unknown
 	// threshold of the last lottery that the agent won; 0 means that the agent always answers
-	lotteryThreshold uint32
-	// whether the agent lost the last response lottery, so that it does not answer the announcement
-	lotteryLost        bool
+	lotteryThreshold   uint32
+	lotteryLost        bool // whether the agent lost the last response lottery, so that it gives no answer
 	disconnectState    disconnectState
 	lotteryDraw        lotteryDraw
 	awaitsHelloAnswer  bool      // whether the agent repeats its hello until the coordinator answers
