@@ -46,7 +46,7 @@ func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.AgentKeyAttestation {
 	return w
 }
 
-// give sends the agent an invitation with an attestation of its key.
+// give sends the agent an invitation that contains the signature by, which attests the agent's key.
 func (s *scene) give(by wire.Signature) {
 	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", RemainingMillis: 1000, StepSizeWeight: 1,
 		KeyAttestation: by}).Body())

@@ -98,7 +98,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 				wire.AppendVector(nil, []float32{1, 2, 3, 4}))) // model parameters before and after the round
 		}},
 		state.ErrorFeedback.Name: {write: func(t *testing.T, dir string) {
-			nothingPending := make([]byte, 84) // residual of run 0
+			nothingPending := make([]byte, 84) // header of a residual of run 0, with all fields zero
 			must(t, folder(dir).SaveFile(state.ErrorFeedback, wire.AppendVector(nothingPending, []float32{1, 2})))
 		}},
 		state.Block.Name: {write: func(t *testing.T, dir string) {

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// collecting is a source that reports the number of its queries, even when it has rows.
+// collecting is a data source whose quality report contains the number of quality reports requested so far.
 type collecting struct {
 	data.Source
 	asked uint64

@@ -117,7 +117,7 @@ func (s *scene) stop() {
 	s.done = nil
 }
 
-// Publish implements mqtt.Conn: the scene is the agent's connection.
+// The following methods implement mqtt.Conn, because the scene is also the agent's simulated broker connection.
 
 func (s *scene) Publish(m mqtt.Message) error {
 	s.mu.Lock()

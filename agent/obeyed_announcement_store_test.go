@@ -30,5 +30,5 @@ func TestObeyedPosition(t *testing.T) {
 	}
 }
 
-// ignoreEvent ignores an event.
+// ignoreEvent is an observer callback that discards the event.
 func ignoreEvent(observe.Event) {}

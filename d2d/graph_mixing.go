@@ -49,12 +49,15 @@ func NewAdjacency(n int, edges [][2]int) *Adjacency {
 // NodeCount returns the number of nodes.
 func (l *Adjacency) NodeCount() int { return len(l.entryOffsets) - 1 }
 
-// MixAllNodes performs one mixing step of all nodes: dst[i] = x[i] + Σ_j w_ij (sent[j] − sent[i]) over the neighbours j
-// of i in ascending order. The result is bitwise equal to copying x[i] and calling [AddParameterFlow] for each
-// neighbour. sent is x after a lossy codec, or x itself. weights has one w_ij per edge, rounded to T before use; edges
-// of weight 0 are skipped. dst, x and sent have n rows of the same length. dst must not share memory with the others.
+// MixAllNodes performs one mixing step of all nodes. It computes dst[i] = x[i] + Σ_j w_ij (sent[j] − sent[i]) over the
+// neighbours j of node i in ascending order, where w_ij is the weight of the edge between i and j. The result is
+// bitwise equal to copying x[i] and calling [AddParameterFlow] for each neighbour.
 //
-// It panics if the shapes differ.
+// sent contains the vectors that receivers decode, which differ from x only after a lossy codec. weights has one weight
+// per edge, which is rounded to T before use. Edges of weight 0 are skipped. dst, x and sent have n rows of the same
+// length. dst must not share memory with x or sent.
+//
+// MixAllNodes panics if the shapes differ.
 func MixAllNodes[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []float64) {
 	n := links.NodeCount()
 	if len(dst) != n || len(x) != n || len(sent) != n || len(weights) != links.edgeCount {

@@ -153,7 +153,7 @@ func (l *links[T]) run(most int) {
 	}
 }
 
-// rest processes events until the agenda is empty.
+// rest processes the simulated events until the queue of events is empty.
 func (l *links[T]) rest() {
 	l.t.Helper()
 	if l.run(1e6); len(l.agenda) > 0 {

@@ -330,7 +330,7 @@ func bothStarted(t *testing.T, open bool) *links[float64] {
 	return l
 }
 
-// headOf returns the header of a message of the first node.
+// headOf returns the header of a message of type p from the first node.
 func headOf(p wire.PeerMessageType) wire.PeerMessageHeader {
 	return wire.PeerMessageHeader{Type: p, Run: 1, Round: 2, Sender: "n000", SenderBootEpoch: 1}
 }

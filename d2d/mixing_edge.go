@@ -20,8 +20,8 @@ type mixingEdge[T wire.Float] struct {
 	seq                 uint64
 	ownSnapshot         *parameterSnapshot[T] // snapshot of this agent with the sequence number q
 	previousSnapshot    *parameterSnapshot[T] // own snapshot q−1; nil if the other end no longer needs it
-	theirParameters     []T                   // snapshot q of the other end
-	theirNextParameters []T                   // snapshot q+1 of the other end; nil if missing
+	theirParameters     []T                   // snapshot of the other end with sequence number q
+	theirNextParameters []T                   // snapshot of the other end with sequence number q+1; nil if missing
 	appliedFlows        uint64                // number of the last flow that this end has applied: q−1 or q
 	theirAppliedFlows   uint64                // number of the last flow that the other end is known to have applied
 

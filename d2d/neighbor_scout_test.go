@@ -180,7 +180,7 @@ func (c *cell) edges() map[[2]wire.AgentID]bool {
 	return edges
 }
 
-// parts returns the number of connected components of the living agents.
+// parts returns the number of connected components of the graph that the living agents have chosen.
 func (c *cell) parts() int {
 	part := map[wire.AgentID]wire.AgentID{}
 	var root func(id wire.AgentID) wire.AgentID

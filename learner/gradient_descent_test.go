@@ -106,8 +106,8 @@ func TestScheduleCountsFromOne(t *testing.T) {
 }
 
 func TestFreshBatchEveryStep(t *testing.T) {
-	// With μ = 1 and one sample (x, y) with x = ±1, a step lands exactly on that sample: w = y/x. The path of w reveals
-	// which samples were drawn.
+	// With the step size μ = 1 and a batch of one sample (x, y) with x = ±1, a local step fits the sample exactly: the
+	// parameter becomes w = y/x. The successive values of w therefore reveal which samples were drawn.
 	for _, batch := range []int{1, 2} {
 		m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossSquared})
 		n := 50
@@ -166,8 +166,8 @@ func TestStopBetweenSteps(t *testing.T) {
 func TestDivergence(t *testing.T) {
 	d := line(t, 0, StepSizeSchedule{ConstantStepSize: 1e100})
 	_, err := d.Run(make([]float64, 2), 50, 1, 0, nil)
-	// |w| grows by a factor of 1e100 per step. The risk contains w², which exceeds 1e308 after two steps and is
-	// detected at the third.
+	// The magnitude |w| of the parameter grows by a factor of 1e100 per local step. The risk contains w², which exceeds
+	// 1e308 after two steps, so the divergence is detected at the third step.
 	check := func(err error, step int, want string) {
 		t.Helper()
 		var diverged *DivergenceError

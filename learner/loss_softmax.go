@@ -30,7 +30,7 @@ func (softmaxLoss[T]) Risk(delta, z []T, y T) float64 {
 		}
 		delta[class]--
 	}
-	// Add in this order to keep the precision of the logarithm when top is large.
+	// Subtract z[class] from top first, since adding the logarithm to a large top would lose precision.
 	return math.Log(sum) + (top - float64(z[class]))
 }
 

@@ -97,7 +97,7 @@ func TestOutputByHand(t *testing.T) {
 	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 1, Activation: spec.ActivationReLU, HasBias: true,
 		Risk: spec.LossSquared}
 	m := newModel[float32](t, a)
-	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
+	// The elements are layer0.weight [[1 2] [3 4]], layer0.bias [1 −20], layer1.weight [[5 6]] and layer1.bias [7].
 	w := []float32{1, 2, 3, 4, 1, -20, 5, 6, 7}
 	// The second hidden unit is inactive, so only the first hidden unit contributes to the output.
 	if got := outputs(m, w, []float32{1, 1}); got[0] != 5*4+7 {

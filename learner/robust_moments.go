@@ -10,8 +10,8 @@ const (
 	// maxBoundsRows is the maximum number of rows from which the median and the median absolute deviation (MAD) of a
 	// column are computed. The rows are spread evenly over the samples.
 	maxBoundsRows = 4096
-	// outlierMADFactor is the distance from the median, in units of 1.4826 MAD, beyond which a value is an outlier. For
-	// normally distributed values this unit is the standard deviation.
+	// outlierMADFactor is the distance from the median beyond which a value is an outlier. Its unit is 1.4826 times the
+	// median absolute deviation (MAD), which is the standard deviation for normally distributed values.
 	outlierMADFactor = 20
 	// sigmaPerMAD is the standard deviation divided by the median absolute deviation (MAD) for normally distributed
 	// values.

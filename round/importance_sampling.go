@@ -57,7 +57,7 @@ func ImportanceOdds(dst, lengths []float64) []float64 {
 		total += o
 	}
 	for k := range dst {
-		dst[k] *= float64(len(dst)) / total // Correct the rounding error, so that the odds sum to K.
+		dst[k] *= float64(len(dst)) / total // Correct the rounding error, so that the odds sum to their number K.
 	}
 	return dst
 }

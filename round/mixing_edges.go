@@ -116,7 +116,8 @@ func (c *CoordinatorMachine) handleEdgesReady(now time.Time, e EdgesReady) {
 	c.openMixingRound(now, len(participants), func(int) bool { return true })
 }
 
-// openMixingRound opens a round in which agents mix. L draws among the k present agents select the senders of updates.
+// openMixingRound opens a round in which agents mix. It draws L times among the k present agents to select the agents
+// that must send an update.
 func (c *CoordinatorMachine) openMixingRound(now time.Time, k int, here func(i int) bool) {
 	c.record.EligibleAgents, c.record.RandomDrawsMade = k, 0
 	for _, i := range c.drawParticipants(c.cfg.Participants, here) {

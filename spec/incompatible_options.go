@@ -16,7 +16,7 @@ const (
 	OptionAggregationRule OptionName = "aggregation.rule"
 	OptionServerOptimizer OptionName = "server_optimizer.name"
 	OptionNormalize       OptionName = "step_size.normalize"
-	OptionServerEvery     OptionName = "mixing.server_every" // 0 means endless blocks, which continue across rounds
+	OptionServerEvery     OptionName = "mixing.server_every" // 0 means endless mixing blocks, continued across rounds
 	OptionProximal        OptionName = "proximal"
 	OptionCodec           OptionName = "codec" // codec with which agents encode updates
 	OptionModelKind       OptionName = "model.kind"

@@ -47,7 +47,7 @@ type claim struct {
 	name, form, golden string
 	after              string // bytes before the length field, which follows the first occurrence of these bytes
 	value              uint32
-	size               int // size of the field: 2 or 4
+	size               int // size of the field in bytes: 2 or 4
 	want               string
 }
 

@@ -40,7 +40,7 @@ type CredentialRenewalRequest struct {
 	TLSKeySignature    []byte // ECDSA signature of SHA-256(SignedText) with TLSKey, in ASN.1
 }
 
-// SignedText returns the text that the listed key and the TLS key sign.
+// SignedText returns the text that must be signed with the key in the list of agents and with the TLS key.
 func (m *CredentialRenewalRequest) SignedText(federation FederationName, agent AgentID) []byte {
 	w := writer{[]byte("fedmesh/v2/rekey\x00")}
 	w.str(string(federation))
@@ -66,7 +66,8 @@ func (m *CredentialRenewalRequest) SignWithListedKey(federation FederationName, 
 	m.ListedKeySignature = Signature(ed25519.Sign(before, m.SignedText(federation, agent)))
 }
 
-// IsVouchedByListedKey reports whether NewKey is the listed key, or was authorised by a signature of the listed key.
+// IsVouchedByListedKey reports whether NewKey equals the listed key (the key in the list of agents) or is authorised by
+// a valid signature of the listed key.
 func (m *CredentialRenewalRequest) IsVouchedByListedKey(listed SigningPublicKey, federation FederationName,
 	agent AgentID) bool {
 	return m.NewKey == listed || m.ListedKey == listed && m.ListedKey != (SigningPublicKey{}) &&

@@ -146,7 +146,7 @@ func TestChunkRefuses(t *testing.T) {
 		"version 1":       {func(p []byte) []byte { p[4] = 1; return p }, wire.ErrProtocolVersion},
 		"reserved byte 5": {func(p []byte) []byte { p[5] = 1; return p }, wire.ErrMalformed},
 		"reserved byte 7": {func(p []byte) []byte { p[7] = 1; return p }, wire.ErrMalformed},
-		// 1900 is the maximum number of chunks.
+		// A blob has at most 1900 chunks, numbered from 0, so the chunk number 1900 (0x076c) is invalid.
 		"number too large": {func(p []byte) []byte { p[8], p[9] = 0x6c, 0x07; return p }, wire.ErrMalformed},
 		"length too small": {func(p []byte) []byte { p[12]--; return p }, wire.ErrMalformed},
 		"length of 4 GB":   {func(p []byte) []byte { copy(p[12:], "\xff\xff\xff\xff"); return p }, wire.ErrMalformed},

@@ -85,8 +85,9 @@ type Envelope struct {
 	raw  []byte
 }
 
-// Envelope layout: magic 4, version 1, type 1, zero 2, federation 32, sender 48, epoch 8, run 8, round 8, sequence 8,
-// body length 4, root 4, SHA-256 of the body 32 = 160 bytes; signature 64; body.
+// Layout of an envelope, with the size of each field in bytes: magic 4, version 1, type 1, zero 2, federation 32,
+// sender 48, epoch 8, run 8, round 8, sequence 8, body length 4, root document version 4, SHA-256 of the body 32, which
+// together are the header of 160 bytes; then signature 64 and the body.
 
 // SignEnvelope appends an envelope with header h and the given body to dst, signed with key. It panics if the header is
 // invalid or the body is longer than MaxBody, because both come from the caller.

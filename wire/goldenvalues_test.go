@@ -29,7 +29,8 @@ type golden struct {
 	value      any
 }
 
-// message returns the content of the file.
+// message returns the encoded message that the golden file contains: a signed envelope, or only the body if form f has
+// no message type.
 func (g golden) message(f form) []byte {
 	if f.typ == 0 {
 		return f.encode(g.value)

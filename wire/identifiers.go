@@ -47,7 +47,7 @@ const FirstRootVersion RootVersion = 1
 // String returns the digest as 64 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// TopicLevel returns the first 16 bytes as hexadecimal digits, which name a blob in topics.
+// TopicLevel returns the first 16 bytes of the digest as hexadecimal digits, which name a blob in MQTT topics.
 func (d Digest) TopicLevel() string { return hex.EncodeToString(d[:16]) }
 
 // IsZero reports whether the digest has the zero value, which means that there is no digest.

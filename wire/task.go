@@ -79,7 +79,8 @@ type TrainingSettings struct {
 	// equation (9)). The values 0 and 1 both mean that the agent performs every step.
 	LocalStepProbability float64
 	GradientNoise        spec.GradientNoise
-	// StepSize is the constant step size μ; 0 means 2/(StrongConvexity·(StepSizeDecayOffset + t)).
+	// StepSize is the constant step size μ of the local steps. 0 means that local step t has the decreasing step size
+	// 2/(StrongConvexity·(StepSizeDecayOffset + t)).
 	StepSize            float64
 	StrongConvexity     float64
 	StepSizeDecayOffset float64

@@ -15,18 +15,20 @@ import (
 // test derives the weak points from the curve equation v² = u³ + 486662 u² + u and compares them with crypto/ecdh.
 func TestWeakPeerKeys(t *testing.T) {
 	p := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
-	// The u coordinate of 2P is (u² − 1)² / (4 (u³ + A u² + u)). Order 2: u = 0. Order 4: u = ±1 (one on the curve, one
-	// on its twist). Order 8: 2P has u = ±1, so (u² − 1)² = ±4 (u³ + A u² + u), i.e. u⁴ ∓ 4u³ − (2 ± 4A) u² ∓ 4u + 1 =
-	// 0. With z = u + 1/u this is z² ∓ 4z − 4 ∓ 4A = 0.
+	// Let A be the curve's coefficient 486662. If a point P has the coordinate u, its double 2P has the coordinate
+	// (u² − 1)² / (4 (u³ + A u² + u)). A point of order 2 has u = 0. A point of order 4 has u = ±1 (one is on the
+	// curve, one on its twist). If P has order 8, 2P has the coordinate ±1, so (u² − 1)² = ±4 (u³ + A u² + u), which is
+	// u⁴ ∓ 4u³ − (2 ± 4A) u² ∓ 4u + 1 = 0. With z = u + 1/u this becomes z² ∓ 4z − 4 ∓ 4A = 0.
 	us := []*big.Int{big.NewInt(1), new(big.Int).Sub(p, big.NewInt(1))}
 	for _, sign := range []int64{1, -1} {
-		root := new(big.Int).ModSqrt(new(big.Int).Mod(big.NewInt(8+sign*4*486662), p), p) // z = ±2 ± √(4 + 4 ± 4A)
+		// root is the square root in the solutions z = ±2 ± √(8 ± 4A)
+		root := new(big.Int).ModSqrt(new(big.Int).Mod(big.NewInt(8+sign*4*486662), p), p)
 		if root == nil {
 			continue
 		}
 		for _, r := range []*big.Int{root, new(big.Int).Neg(root)} {
 			z := new(big.Int).Add(big.NewInt(2*sign), r)
-			// u = (z ± √(z² − 4)) / 2
+			// The solutions of u + 1/u = z are u = (z ± √(z² − 4)) / 2.
 			d := new(big.Int).ModSqrt(new(big.Int).Mod(new(big.Int).Sub(new(big.Int).Mul(z, z), big.NewInt(4)), p), p)
 			if d == nil {
 				continue

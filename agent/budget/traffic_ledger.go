@@ -69,7 +69,7 @@ func (l *trafficLedger) countNewBytes(now time.Time) (save bool) {
 	return save || l.usedBytes+l.saveAheadBytes > l.savedUsedBytes
 }
 
-// save writes the count plus a margin of ahead bytes.
+// save stores the month's byte count, increased by ahead bytes, so that it is not too low after a crash.
 func (l *trafficLedger) save(ahead uint64) error {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(l.month))
 	b = binary.LittleEndian.AppendUint64(b, l.usedBytes+ahead)

@@ -83,7 +83,7 @@ var (
 		"Memory available without swapping. Reported only if device rules are set.")
 )
 
-// Decisions of a device rule, as label values.
+// Label values of the metric device_decisions_total: a rule stopped the work, or reduced the number of local steps.
 const (
 	decisionStop = "stop"
 	decisionEase = "ease"

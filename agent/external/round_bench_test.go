@@ -121,7 +121,7 @@ func programs(b *testing.B, name string, cfg external.Config) {
 	})
 }
 
-// rounds repeats a round in which all devices train concurrently.
+// rounds measures a round in which all devices train concurrently, and reports the shortest of several repetitions.
 func rounds(b *testing.B, of [roundDevices]part, params int) {
 	base := make([]float32, params)
 	rng := rand.New(rand.NewPCG(3, 4))

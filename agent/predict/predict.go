@@ -149,7 +149,7 @@ type announcedModel struct {
 	isRunResult bool // whether the run has ended with this model as its result
 }
 
-// untrained reports whether no round has changed the model.
+// untrained reports whether the announced model is still the initial model, which no round has changed.
 func (o *announcedModel) untrained() bool { return o.version == 0 }
 
 // Start implements part.Starter.

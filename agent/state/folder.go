@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Folder is the state folder of one agent.
+// Folder is the folder in which one agent stores its state on disk.
 type Folder struct {
 	Disk     store.Disk
 	Dir      string

@@ -106,12 +106,14 @@ func (p *fastestMixingSDP) interiorPointStep() bool {
 	return true
 }
 
-// searchDirection computes dX and dZ, and returns dy, such that
+// searchDirection computes the direction of one step of the interior-point method. It stores the changes dX and dZ in
+// the two inequalities, and returns the changes dy of the variables, such that
 //
 //	dZ = −Σ dy_j A_j,  X + dX = centre·Z⁻¹ − second − X dZ Z⁻¹,  A_j•(X + dX) = b_j,
 //
-// with symmetrised products, where second is predictorProduct and Z = C − Σ y_j A_j: A_l is sign·a_l a_lᵀ, A_s is −I,
-// and b is −1 for s and 0 for the others. schur is the Cholesky factor of the system for dy.
+// with symmetrised products, where second is predictorProduct and centre·I is the intended value of the product XZ. The
+// matrices A_j are defined by Z = C − Σ y_j A_j: A_l is sign·a_l a_lᵀ for the weight of edge l, and A_s is −I for the
+// variable s. The constant b_j is −1 for s and 0 for the weights. schur is the Cholesky factor of the system for dy.
 func (p *fastestMixingSDP) searchDirection(schur blas64.Triangular, centre float64) (dy []float64) {
 	m := len(p.graph.edges)
 	dy = make([]float64, m+1)

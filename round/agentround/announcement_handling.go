@@ -73,8 +73,8 @@ func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 	// Send a new hello message, since a coordinator of another epoch or run may not know the agent.
 	anew := a.currentAnnouncement == nil || a.currentAnnouncement.Position.Run != e.Position.Run ||
 		a.currentAnnouncement.Position.Epoch != e.Position.Epoch
-	// The coordinator may have marked the agent as absent if it missed a whole round, for example because a connection
-	// behind the broker was cut.
+	// An agent that missed a whole round may have been marked as absent by the coordinator. For example, a network
+	// connection beyond the agent's own broker may have been interrupted.
 	missed := a.currentAnnouncement != nil && e.Position.Round > a.currentAnnouncement.Position.Round+1
 	a.obeyedPosition, a.obeyedAnnouncementDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position,
 		e.EnvelopeDigest, &e,

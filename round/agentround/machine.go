@@ -50,7 +50,7 @@ type Machine struct {
 	rowsKnownToCoordinator uint64 // number of rows that the coordinator last acknowledged; 0 means unknown
 	// threshold of the last response lottery that the agent won; 0 means that the agent always answers
 	lotteryThreshold   uint32
-	lotteryLost        bool // whether the agent lost the last lottery
+	lotteryLost        bool // whether the agent lost the last response lottery, so that it gives no answer
 	disconnectState    disconnectState
 	lotteryDraw        lotteryDraw
 	awaitsHelloAnswer  bool      // whether the agent repeats its hello message until the coordinator answers

@@ -138,7 +138,7 @@ func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	case r.CandidateMeanSquare == 0:
 		return 1, true
 	}
-	// The ratio is +Inf if the released model has no error.
+	// The ratio of the two mean square errors is +Inf if the released model's error is 0.
 	return math.Abs(r.CandidateMeanSquare / r.ReleasedMeanSquare), true
 }
 

@@ -222,7 +222,7 @@ func TestBlocks(t *testing.T) {
 	})
 }
 
-// once is an UpdateReader that counts how often the updates are read by each method.
+// once is an UpdateReader that counts the elements per update read by ForEachUpdate, and the calls of ReadColumns.
 type once struct {
 	rule.InMemoryUpdates[float32]
 	whole, columns int

@@ -12,7 +12,7 @@ import (
 // drawn. It also contains the rule's state before the aggregation.
 type points struct {
 	v       [][]float64
-	weights []float64 // weight of the agent of each draw
+	weights []float64 // weight of each draw: the update's weight divided by the agent's number of draws
 	state   []float64
 }
 
