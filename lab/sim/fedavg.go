@@ -73,7 +73,7 @@ func (f *fedavg[T]) step(i int) error {
 	case len(places) == 0 && f.in.replay != nil && f.e.Response.StraggleUnit != StraggleRound:
 		return lacksParticipants(i)
 	case len(places) == 0:
-		return nil // nobody responded, so the model is unchanged
+		return nil // no agent responded, so the model is unchanged
 	}
 	f.sent += int64(len(places))
 	if f.shadow != nil {

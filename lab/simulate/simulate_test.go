@@ -268,8 +268,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// refusedExperiments contains invalid experiments with the expected error texts. GRAPH stands for the path of a graph
-// file whose graph is not connected.
+// refusedExperiments contains invalid experiments with the expected error texts. GRAPH is replaced by the path of a
+// graph file whose graph is not connected.
 var refusedExperiments = map[string][]string{
 	"participants: 11\nagents: 10\n": {"e.yaml:1:15", "participants: is 11; want at most the number of agents (10)"},
 	"agents: 10\nlocal_stops: 3\n": {"e.yaml:2:1",

@@ -52,7 +52,7 @@ type link struct {
 	order   []string // topic filters in the order of subscription
 	will    *mqtt.Message
 	lastUp  time.Time // latest arrival time at the broker; keeps messages in order
-	// latest delivery time by topic; keeps messages in order; the topic "" stands for all topics
+	// latest delivery time by topic; keeps messages in order; the topic "" means all topics
 	last map[string]time.Time
 }
 
