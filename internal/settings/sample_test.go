@@ -88,7 +88,7 @@ func compareSample(t *testing.T, sample []byte, loaded, defaults any) {
 }
 
 var (
-	// matches a commented-out key; a commented sentence begins with one space
+	// matches a commented-out key; a commented sentence begins with one space.
 	commented = regexp.MustCompile(`^(\s*)#((?:  )*\w+:.*)$`)
 	keyLine   = regexp.MustCompile(`^( *)(\w+):(.*)$`)
 	marked    = regexp.MustCompile(`# \((yours|example)\)`)

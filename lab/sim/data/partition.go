@@ -20,7 +20,7 @@ const (
 	PartitionUniform Partition = "uniform" // rows are shuffled, so that all agents have the same distribution
 	// PartitionDirichlet draws the agents' shares of each class from a Dirichlet distribution.
 	PartitionDirichlet Partition = "dirichlet"
-	// rows are sorted by target and cut into pieces; each agent receives a few pieces
+	// rows are sorted by target and cut into pieces; each agent receives a few pieces.
 	PartitionShards Partition = "shards"
 )
 
