@@ -3,9 +3,6 @@ package wire
 // MaxReportMetrics is the maximum number of metrics in a report.
 const MaxReportMetrics = 255
 
-// MaxReportInputs is the maximum number of inputs in a report.
-const MaxReportInputs = 64
-
 // AgentMetricsReport contains metrics that an agent measures about itself. The agent sends it periodically for
 // monitoring only.
 type AgentMetricsReport struct {
@@ -15,16 +12,6 @@ type AgentMetricsReport struct {
 	// it.
 	ScrapeAddress string
 	Metrics       []ReportMetric // metrics in ascending order of ID
-	// UnhealthyInputs contains the inputs and columns of which some values could not be used, in ascending order of
-	// names.
-	UnhealthyInputs []UnhealthyInput
-}
-
-// UnhealthyInput contains the shares of an input's values that could not be used, in units of 1/65535. At least one
-// share is positive.
-type UnhealthyInput struct {
-	Name                   string // name of the input or column
-	Missing, Wrong, Frozen uint16
 }
 
 // ReportMetric is one metric of a report. The IDs are defined in docs/PROTOCOL.md; a receiver ignores unknown IDs.
@@ -36,9 +23,6 @@ type ReportMetric struct {
 // reportMetricSize is the length in bytes of an encoded metric.
 const reportMetricSize = 9
 
-// unhealthyInputSize is the minimum length in bytes of an encoded UnhealthyInput.
-const unhealthyInputSize = 2 + 3*2
-
 // Body returns the encoded message.
 func (m *AgentMetricsReport) Body() []byte {
 	var w writer
@@ -49,13 +33,6 @@ func (m *AgentMetricsReport) Body() []byte {
 	for _, r := range m.Metrics {
 		w.u8(r.ID)
 		w.f64(r.Value)
-	}
-	w.u32(uint32(len(m.UnhealthyInputs)))
-	for _, in := range m.UnhealthyInputs {
-		w.str(in.Name)
-		w.u16(in.Missing)
-		w.u16(in.Wrong)
-		w.u16(in.Frozen)
 	}
 	return w.encoded
 }
@@ -72,18 +49,6 @@ func DecodeAgentMetricsReport(body []byte) (AgentMetricsReport, error) {
 			r.failf("metric %d is listed after metric %d: metrics must be in ascending order", x.ID, m.Metrics[i-1].ID)
 		}
 		m.Metrics = append(m.Metrics, x)
-	}
-	for i := range r.listLength("inputs", MaxReportInputs, unhealthyInputSize) {
-		x := UnhealthyInput{r.str("input", MaxName), r.u16(), r.u16(), r.u16()}
-		switch {
-		case r.err != nil:
-		case i > 0 && x.Name <= m.UnhealthyInputs[i-1].Name:
-			r.failf("input %q is listed after %q: inputs must be in ascending order", x.Name,
-				m.UnhealthyInputs[i-1].Name)
-		case x.Missing == 0 && x.Wrong == 0 && x.Frozen == 0:
-			r.failf("input %q has no unused values, so the sender must omit the input", x.Name)
-		}
-		m.UnhealthyInputs = append(m.UnhealthyInputs, x)
 	}
 	return m, r.finish("metrics report")
 }

@@ -1,7 +1,6 @@
 package wire_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,27 +18,6 @@ func TestReadingsAscend(t *testing.T) {
 		if _, err := wire.DecodeAgentMetricsReport(m.Body()); err == nil || !strings.Contains(err.Error(),
 			"must be in ascending order") {
 			t.Errorf("readings %v: error %v", ids, err)
-		}
-	}
-}
-
-// TestUnhealthyInputs checks that the inputs of a report must be in ascending order, and that healthy inputs are
-// omitted.
-func TestUnhealthyInputs(t *testing.T) {
-	for _, tt := range []struct {
-		inputs []wire.UnhealthyInput
-		says   string
-	}{
-		{[]wire.UnhealthyInput{{"a", 1, 0, 0}, {"b", 0, 65535, 0}, {"c", 0, 0, 2}}, ""},
-		{[]wire.UnhealthyInput{{"b", 1, 0, 0}, {"a", 1, 0, 0}}, "must be in ascending order"},
-		{[]wire.UnhealthyInput{{"a", 1, 0, 0}, {"a", 1, 0, 0}}, "must be in ascending order"},
-		{[]wire.UnhealthyInput{{Name: "a"}}, `input "a" has no unused values`},
-	} {
-		m := wire.AgentMetricsReport{UnhealthyInputs: tt.inputs}
-		got, err := wire.DecodeAgentMetricsReport(m.Body())
-		if tt.says == "" && (err != nil || !slices.Equal(got.UnhealthyInputs, tt.inputs)) ||
-			tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
-			t.Errorf("inputs %v: %v, error %v", tt.inputs, got.UnhealthyInputs, err)
 		}
 	}
 }

@@ -295,8 +295,7 @@ func goldensOfAgent() []golden {
 			&wire.InvitationDeclined{Announcement: open, Reason: wire.DeclineNoTime}},
 		{"report", "report", byAgent(0, 0, 8), &wire.AgentMetricsReport{
 			IntervalSeconds: 300, SoftwareVersion: "agentd 0.1.0", ScrapeAddress: "192.0.2.7:9465",
-			Metrics:         []wire.ReportMetric{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
-			UnhealthyInputs: []wire.UnhealthyInput{{Name: "pm25", Missing: 6554, Wrong: 1, Frozen: 0}},
+			Metrics: []wire.ReportMetric{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
 		}},
 		{"update", "update", byAgent(goldenRun, 3, 5), &wire.Update{
 			Kind: wire.KindTraining, BaseModelDigest: base, PayloadManifest: manifestOf(smallUpdate(), smallSchema()),

@@ -245,10 +245,6 @@ func randomReport(rng *rand.Rand) wire.AgentMetricsReport {
 			m.Metrics = append(m.Metrics, wire.ReportMetric{ID: id, Value: randomFloat(rng)})
 		}
 	}
-	for i := range rng.IntN(3) {
-		m.UnhealthyInputs = append(m.UnhealthyInputs, wire.UnhealthyInput{Name: fmt.Sprint(i, randomString(rng)),
-			Missing: 1 + uint16(rng.IntN(65535)), Wrong: uint16(rng.IntN(3)), Frozen: uint16(rng.Uint32())})
-	}
 	return m
 }
 

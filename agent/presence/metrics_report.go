@@ -12,9 +12,6 @@ type MetricsReportConfig struct {
 	MetricsAddress string        // host:port of the metrics endpoint; may be empty
 	// ReadMetrics returns the current metrics. It is called on the event loop and must not block.
 	ReadMetrics func() []wire.ReportMetric
-	// ReadInputs returns the inputs of which some values could not be used. Like ReadMetrics, it must not block. It may
-	// be nil.
-	ReadInputs func() []wire.UnhealthyInput
 }
 
 // reportSpread is the time over which the first reports are spread, because all agents connect at once after a power
@@ -49,9 +46,6 @@ func (p *AgentPresence) Tick(now time.Time) {
 	interval := max(r.ReportInterval, p.responsePolicy().MaxDisconnectTime())
 	m := wire.AgentMetricsReport{IntervalSeconds: uint32(interval / time.Second), SoftwareVersion: p.cfg.Software,
 		ScrapeAddress: r.MetricsAddress, Metrics: r.ReadMetrics()}
-	if r.ReadInputs != nil {
-		m.UnhealthyInputs = r.ReadInputs()
-	}
 	p.PublishAwaitingAnswer(p.core.Sealer.MessageToCoordinator(wire.TypeMetricsReport, 0, 0, m.Body()))
 }
 

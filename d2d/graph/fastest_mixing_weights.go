@@ -7,7 +7,8 @@ import (
 
 // Limits of the search for the fastest-mixing weights.
 const (
-	// each step solves a dense linear system with one row per edge, about ten seconds in total for this number of edges.
+	// each step solves a dense linear system with one row per edge, about ten seconds in total for this number of
+	// edges.
 	maxFastestWeightsEdges  = 2000
 	fastestWeightsTolerance = 1e-6 // tolerance of the result |λ₂|, relative to the optimum
 	maxFastestWeightsSteps  = 50   // usually about ten steps are needed

@@ -22,7 +22,6 @@ import (
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
-	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
@@ -236,7 +235,7 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 			}
 		}
 	}
-	configureMetricsReports(&cfg.Presence.MetricsReports, o.ReportedMetrics, o.Board)
+	configureMetricsReports(&cfg.Presence.MetricsReports, o.ReportedMetrics)
 	var present atomic.Pointer[agent.Agent]
 	view := agentstatus.New(daemon.Version(), cmp.Or(s.LocalFederationName, s.Federation), s.ID, time.Now, o.Board)
 	d.page.add(view)
@@ -322,16 +321,12 @@ func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings
 	}
 }
 
-// configureMetricsReports makes the agent report the metrics gathered by g, and the inputs of the data report on the
-// board. If g is nil, metrics reports are disabled.
-func configureMetricsReports(r *presence.MetricsReportConfig, g prometheus.Gatherer, board *status.ConditionBoard) {
+// configureMetricsReports makes the agent report the metrics gathered by g. If g is nil, metrics reports are disabled.
+func configureMetricsReports(r *presence.MetricsReportConfig, g prometheus.Gatherer) {
 	if g == nil {
 		r.ReportInterval = 0
 	}
 	r.ReadMetrics = func() []wire.ReportMetric { return metrics.GatherReportMetrics(g) }
-	r.ReadInputs = func() []wire.UnhealthyInput {
-		return unhealthyInputs(status.ShownValue[data.QualityReport](board, taskdata.SourceReportValue))
-	}
 }
 
 // startCollectingReadings starts the source if it collects readings itself. The source gets its own session with the

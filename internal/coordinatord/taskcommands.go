@@ -86,7 +86,7 @@ func (f *Federation) Routes() []api.Route {
 		f.modelRoute(),
 		api.GetRoute("/v1/runs/{run}/models/{version}/diff/{other}", "Compare two models of a run, tensor by tensor.",
 			f.compareModels).WithName(),
-		f.historyRoute(), f.historySampleRoute(), f.statusTracker.NeighboursRoute(), f.statusTracker.DataHealthRoute(), f.auditRoute(),
+		f.historyRoute(), f.historySampleRoute(), f.statusTracker.NeighboursRoute(), f.auditRoute(),
 		f.enrolmentRoute(),
 		api.StreamRoute("/v1/backup", "Return a backup of the state folder as a tar archive.", "application/x-tar",
 			func(w io.Writer, r *http.Request) error {

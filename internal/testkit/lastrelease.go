@@ -9,7 +9,7 @@ import (
 
 // FallbackCommit is the commit that compatibility tests use as the previous release until the first release is tagged.
 // It is the newest commit that changed the protocol or the format of a state folder.
-const FallbackCommit = "93298aea60c2b5b1acad6a5077f4cffab51303bc"
+const FallbackCommit = "c701f3b68bf09d81b8cc89819f17fc2cfeb6214a"
 
 // LastRelease returns the newest version tag that is an ancestor of HEAD in the repository at root. LastRelease returns
 // FallbackCommit if no such tag exists.

@@ -86,7 +86,6 @@ var pages = []struct{ path, selector, text string }{
 	{"overview", ".u-legend", "held-out rows"},
 	{"devices", ".row", "never seen"},
 	{"devices/three", ".condition", "agentd data check"},
-	{"data", "table", "b"},
 	{"neighbours", ".facts", "Spectral gap"},
 	{"models", "table", "safetensors"},
 	{"enrolment", ".facts", "Key of the coordinator"},
@@ -226,24 +225,6 @@ func TestRestart(t *testing.T) {
 	b.await("#link", "live")
 	before := evaluate[int](b, "Number(/version (\\d+)/.exec(document.querySelector('.facts').innerText)[1])")
 	b.await(".facts", fmt.Sprint("version ", before+2))
-}
-
-// TestDataHealth checks that the console shows the share of missing values of an input over five devices.
-func TestDataHealth(t *testing.T) {
-	t.Parallel()
-	f := testkit.NewFederation(t, programs, "health", brokers.OpenMosquitto(t))
-	address := brokers.FreeAddress(t)
-	ids := []string{"one", "two", "three", "four", "five"}
-	list := f.AddAgents(t, plane("")+strings.Repeat("0.5,,1\n", 6), ids...) // 6 of 66 values of b are missing
-	f.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y}", list,
-		"{participants: 5, quorum: 5, rounds: 0, gather: {target: 5, minimum: 5, within: 30s, spread: 10ms}}",
-		"console: {listen: "+address+"}")
-	f.Daemon(t, "coordinator", "coordinator").Await(t, "serving the console")
-	f.Agents(t, ids, "--set", "metrics.report_every=5s")
-	b := openBrowser(t)
-	b.open("http://"+address+"/", "data")
-	b.await("td", "5 of 5")
-	b.await("td", "9 %")
 }
 
 // TestHostileTexts checks that a column name with HTML is shown as text, and runs no script.

@@ -3,7 +3,6 @@ import { h, fill, duration } from './dom.js';
 import { session, link, status, api, loadSession, onChange } from './store.js';
 import * as overview from './overview.js';
 import * as devices from './devices.js';
-import * as data from './data.js';
 import * as neighbours from './neighbours.js';
 import * as models from './models.js';
 import * as enrolment from './enrolment.js';
@@ -12,7 +11,7 @@ import * as events from './events.js';
 
 // Each module exports title and open(root, argument), which shows the page and returns update(names). update is called
 // after changes of the named tables.
-const pages = { overview, devices, data, neighbours, models, enrolment, task, events };
+const pages = { overview, devices, neighbours, models, enrolment, task, events };
 
 const main = document.getElementById('main');
 const nav = document.getElementById('nav');

@@ -32,15 +32,13 @@ type deviceEntry struct {
 	rejectedAt              int64                       // Unix time of the last rejection
 	programVersionHandle    unique.Handle[string]
 	rows                    uint64
-	unhealthyInputs         []wire.UnhealthyInput // inputs of which some values could not be used, from the last report
-	hasReported             bool                  // the device has sent a report to this process
-	predictionModelVersion  uint64                // version of the model with which the device predicts; 0 if not reported
-	leftOutUpdates          uint32                // number of updates left out of all models since this coordinator started
-	clippedUpdates          uint32                // number of updates that were clipped in models since this coordinator started
-	secondsPerLocalStep     float64               // duration of a local step in seconds; NaN if not reported
-	budgetUsedBytes         float64               // bytes of the monthly budget that the device has used; NaN if not reported
-	batteryRatio            float64               // battery charge from 0 to 1; NaN if not reported
-	temperature             float64               // temperature in °C; NaN if not reported
+	predictionModelVersion  uint64  // version of the model with which the device predicts; 0 if not reported
+	leftOutUpdates          uint32  // number of updates left out of all models since this coordinator started
+	clippedUpdates          uint32  // number of updates that were clipped in models since this coordinator started
+	secondsPerLocalStep     float64 // duration of a local step in seconds; NaN if not reported
+	budgetUsedBytes         float64 // bytes of the monthly budget that the device has used; NaN if not reported
+	batteryRatio            float64 // battery charge from 0 to 1; NaN if not reported
+	temperature             float64 // temperature in °C; NaN if not reported
 }
 
 // findOrAddDevice returns the entry of an agent and adds it if it is missing.
@@ -177,7 +175,6 @@ func (v *StatusTracker) recordSignOfLife(f coordinator.MessageAccepted) {
 func (v *StatusTracker) recordAgentReport(f coordinator.AgentReportReceived) {
 	d := v.findOrAddDevice(f.Agent)
 	d.programVersionHandle = unique.Make(f.Report.SoftwareVersion)
-	d.unhealthyInputs, d.hasReported = f.Report.UnhealthyInputs, true
 	traffic := 0.
 	d.budgetUsedBytes, d.batteryRatio, d.temperature = math.NaN(), math.NaN(), math.NaN()
 	for _, r := range f.Report.Metrics {
